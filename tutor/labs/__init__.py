@@ -1,0 +1,1 @@
+"""Labs: what runs (in a child process), which knobs it has and which panels show it."""

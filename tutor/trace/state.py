@@ -1,0 +1,112 @@
+"""The fold over a whole trace: the serving picture plus what the other labs show."""
+
+from __future__ import annotations
+
+from functools import singledispatchmethod
+
+from tutor.trace import events as ev
+from tutor.trace import views
+from tutor.trace.serving_state import ServingState
+
+
+class LabState:
+    """Apply records in order; `view()` gives the frozen picture at that point."""
+
+    def __init__(self, header: ev.TraceHeader) -> None:
+        self._header = header
+        self._serving = ServingState(header)
+        self._step = 0
+        self._ts = 0.0
+        self._stages: list[views.StageView] = []
+        self._tokens: list[views.TokensView] = []
+        self._merges: list[views.MergeView] = []
+        self._logits: list[ev.LogitsComputed] = []
+        self._layers: list[ev.LayerComputed] = []
+        self._tensors: list[views.TensorView] = []
+        self._lanes: dict[str, views.LaneView] = {}
+        self._buffers: list[views.BufferView] = []
+        self._note = ""
+
+    def apply(self, record: ev.TraceRecord) -> None:
+        self._step = record.step
+        self._ts = record.ts
+        self._serving.apply(record)
+        self._on(record.event)
+
+    @singledispatchmethod
+    def _on(self, event: object) -> None:
+        """Serving events are folded by `ServingState`."""
+
+    @_on.register
+    def _(self, event: ev.StageEntered) -> None:
+        self._stages.append(views.StageView(event.stage, event.detail, self._step))
+
+    @_on.register
+    def _(self, event: ev.TextTokenized) -> None:
+        pieces = tuple(bytes.fromhex(piece) for piece in event.pieces)
+        self._tokens.append(views.TokensView(event.text, event.token_ids, pieces))
+
+    @_on.register
+    def _(self, event: ev.PiecesMerged) -> None:
+        left, right = event.pair
+        self._merges.append(
+            views.MergeView(
+                tuple(bytes.fromhex(piece) for piece in event.pieces),
+                (bytes.fromhex(left), bytes.fromhex(right)),
+                event.rank,
+            )
+        )
+
+    @_on.register
+    def _(self, event: ev.LogitsComputed) -> None:
+        self._logits.append(event)
+
+    @_on.register
+    def _(self, event: ev.LayerComputed) -> None:
+        self._layers.append(event)
+
+    @_on.register
+    def _(self, event: ev.TensorSeen) -> None:
+        self._tensors.append(views.TensorView(event.name, event.op, event.shape))
+
+    @_on.register
+    def _(self, event: ev.TokensComputed) -> None:
+        lane = self._lanes.get(event.lane)
+        self._lanes[event.lane] = views.LaneView(
+            event.lane,
+            (*(lane.passes if lane else ()), event.num_tokens),
+            (*(lane.durations if lane else ()), event.duration),
+            event.total_tokens,
+            event.cache_tokens,
+            (lane.text if lane else "") + event.text,
+        )
+
+    @_on.register
+    def _(self, event: ev.BufferMeasured) -> None:
+        self._buffers.append(
+            views.BufferView(
+                event.label, event.n_ctx, event.n_seq, event.type_k, event.type_v, event.num_cells,
+                event.measured_bytes, event.formula_bytes,
+            )
+        )  # fmt: skip
+
+    @_on.register
+    def _(self, event: ev.Noted) -> None:
+        self._note = event.text
+
+    def view(self) -> views.LabView:
+        return views.LabView(
+            header=self._header,
+            step=self._step,
+            ts=self._ts,
+            serving=self._serving.view(),
+            stages=tuple(self._stages),
+            tokens=tuple(self._tokens),
+            merges=tuple(self._merges),
+            logits=tuple(self._logits),
+            layers=tuple(self._layers),
+            tensors=tuple(self._tensors),
+            lanes=tuple(self._lanes.values()),
+            buffers=tuple(self._buffers),
+            note=self._note,
+        )
