@@ -196,7 +196,8 @@ class ServingState:
 
     def _block_view(self, block_id: int) -> BlockView:
         owners = self._owners[block_id]
-        filled = 0
+        # A cached block that nobody holds is full: only full blocks are stored.
+        filled = self._block_size if self._hashes[block_id] and not owners else 0
         for owner in owners:
             request = self._requests[owner]
             start = request.block_ids.index(block_id) * self._block_size

@@ -1,0 +1,49 @@
+"""The engine's loop: schedule, execute, update."""
+
+from __future__ import annotations
+
+from tutor.serving.config import EngineConfig
+from tutor.serving.outputs import ModelRunnerOutput
+from tutor.serving.request import Request
+from tutor.serving.runner import ModelRunner
+from tutor.serving.scheduler import Scheduler
+from tutor.trace import events as ev
+from tutor.trace.store import Recorder
+
+
+class EngineCore:
+    """Drives a scheduler and a model runner; one `step()` is one forward pass over a mixed batch."""
+
+    def __init__(self, config: EngineConfig, runner: ModelRunner, recorder: Recorder) -> None:
+        self.config = config
+        self.runner = runner
+        self._record = recorder
+        self.scheduler = Scheduler(config, recorder)
+
+    def add_request(self, request: Request) -> None:
+        self.scheduler.add(request)
+
+    def abort(self, request_id: str) -> None:
+        """Stop a request; its cells are free when this returns."""
+        self.scheduler.abort(request_id)
+        self.runner.apply(self.scheduler.kv.take_operations())
+
+    @property
+    def has_work(self) -> bool:
+        return self.scheduler.has_work
+
+    def step(self) -> ModelRunnerOutput | None:
+        """Run one step; None when there is nothing to do."""
+        if not self.has_work:
+            return None
+        self._record.step += 1
+        output = self.scheduler.schedule()
+        if output.scheduled:
+            result = self.runner.execute(output)
+        else:
+            self.runner.apply(output.operations)
+            result = ModelRunnerOutput({}, 0.0)
+        self._record(ev.StepExecuted(result.duration, output.num_tokens))
+        self.scheduler.update(output, result, self.runner.piece)
+        self.runner.apply(self.scheduler.kv.take_operations())
+        return result

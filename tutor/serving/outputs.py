@@ -1,0 +1,64 @@
+"""What passes between scheduler and model runner."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tutor.serving.request import SamplingParams
+
+
+@dataclass(frozen=True)
+class SeqCopy:
+    """Let sequence `dst` own the cells of `src` at positions start..end-1 as well (no data is copied)."""
+
+    src: int
+    dst: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class SeqRemove:
+    """Sequence `seq` gives up its cells from position `start` on."""
+
+    seq: int
+    start: int = 0
+
+
+KVOperation = SeqCopy | SeqRemove
+
+
+@dataclass(frozen=True)
+class ScheduledRequest:
+    """One request's share of a step: `token_ids` at positions start, start + 1, … in lane `slot`.
+
+    `samples` is True when the last of them is the newest token, so that a next token can be drawn.
+    """
+
+    request_id: str
+    slot: int
+    token_ids: list[int]
+    start: int
+    samples: bool
+    num_output_tokens: int
+    sampling: SamplingParams
+
+
+@dataclass(frozen=True)
+class SchedulerOutput:
+    """A step: KV operations first, in order, then one forward pass over all scheduled tokens."""
+
+    scheduled: tuple[ScheduledRequest, ...]
+    operations: tuple[KVOperation, ...]
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(len(share.token_ids) for share in self.scheduled)
+
+
+@dataclass(frozen=True)
+class ModelRunnerOutput:
+    """`sampled`: next token by request id. `duration`: seconds of the step by the runner's clock."""
+
+    sampled: dict[str, int]
+    duration: float

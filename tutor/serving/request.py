@@ -1,0 +1,107 @@
+"""A request and its life: WAITING → RUNNING → (PREEMPTED → RUNNING)* → FINISHED."""
+
+from __future__ import annotations
+
+import codecs
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class RequestStatus(Enum):
+    WAITING = "waiting"
+    RUNNING = "running"
+    PREEMPTED = "preempted"
+    FINISHED_STOPPED = "stop"
+    FINISHED_LENGTH = "length"
+    FINISHED_ABORTED = "abort"
+
+    @property
+    def is_finished(self) -> bool:
+        return self.name.startswith("FINISHED")
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """How the next token is drawn. temperature 0 is greedy; top_k 0, top_p 1 and min_p 0 are off."""
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    seed: int = 0
+
+
+@dataclass
+class Request:
+    """One request. Counts are tokens; `num_computed_tokens` is how many have KV in the cache.
+
+    Prefill and decode are not modes: what a step has to run is `num_tokens - num_computed_tokens`.
+    """
+
+    request_id: str
+    prompt_token_ids: list[int]
+    max_tokens: int
+    label: str = ""
+    prompt: str = ""
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    stop_token_ids: frozenset[int] = frozenset()
+
+    status: RequestStatus = RequestStatus.WAITING
+    slot: int | None = None
+    output_token_ids: list[int] = field(default_factory=list)
+    num_computed_tokens: int = 0
+    num_cached_tokens: int = 0
+    num_preemptions: int = 0
+    _decoder: codecs.IncrementalDecoder = field(
+        default_factory=lambda: codecs.getincrementaldecoder("utf-8")("replace"), repr=False
+    )
+
+    def __post_init__(self) -> None:
+        if not self.prompt_token_ids:
+            raise ValueError("a request needs at least one prompt token")
+        if self.max_tokens < 1:
+            raise ValueError("max_tokens must be at least 1")
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        return len(self.prompt_token_ids)
+
+    @property
+    def num_tokens(self) -> int:
+        """Prompt plus output so far; the newest output token has no KV yet."""
+        return len(self.prompt_token_ids) + len(self.output_token_ids)
+
+    @property
+    def num_uncomputed_tokens(self) -> int:
+        return self.num_tokens - self.num_computed_tokens
+
+    @property
+    def is_decoding(self) -> bool:
+        """Only the newest output token is left to compute."""
+        return bool(self.output_token_ids) and self.num_uncomputed_tokens == 1
+
+    def token_ids(self, start: int, end: int) -> list[int]:
+        """Tokens at positions start..end-1 of prompt + output."""
+        split = len(self.prompt_token_ids)
+        if end <= split:
+            return self.prompt_token_ids[start:end]
+        if start >= split:
+            return self.output_token_ids[start - split : end - split]
+        return self.prompt_token_ids[start:] + self.output_token_ids[: end - split]
+
+    def append(self, token_id: int, piece: bytes) -> str:
+        """Add a sampled token; returns the text that became complete (a token may end mid-character)."""
+        self.output_token_ids.append(token_id)
+        return self._decoder.decode(piece)
+
+    def flush_text(self) -> str:
+        """What is left of a character that never became complete, as U+FFFD."""
+        return self._decoder.decode(b"", final=True)
+
+    def finish_reason(self) -> RequestStatus | None:
+        """Whether the newest token ends the request: an end token wins over the length limit."""
+        if self.output_token_ids and self.output_token_ids[-1] in self.stop_token_ids:
+            return RequestStatus.FINISHED_STOPPED
+        if len(self.output_token_ids) >= self.max_tokens:
+            return RequestStatus.FINISHED_LENGTH
+        return None
