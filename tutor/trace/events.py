@@ -235,10 +235,10 @@ class LayerComputed(Event, frozen=True):
 
 
 class TensorSeen(Event, frozen=True):
-    """A node of llama.cpp's compute graph: its name, operation and shape."""
+    """A node of llama.cpp's compute graph: its name, what it computes, and its shape."""
 
     name: str
-    op: str
+    role: str
     shape: tuple[int, ...]
 
 
@@ -251,6 +251,15 @@ class TokensComputed(Event, frozen=True):
     duration: float
     cache_tokens: int
     text: str = ""
+
+
+class CacheDropped(Event, frozen=True):
+    """A lane's KV entries from `position` on became invalid and were removed."""
+
+    lane: str
+    position: int
+    num_dropped: int
+    reason: str
 
 
 class BufferMeasured(Event, frozen=True):
@@ -299,6 +308,7 @@ AnyEvent = (
     | LayerComputed
     | TensorSeen
     | TokensComputed
+    | CacheDropped
     | BufferMeasured
     | Noted
 )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import singledispatchmethod
 
+import msgspec
+
 from tutor.trace import events as ev
 from tutor.trace import views
 from tutor.trace.serving_state import ServingState
@@ -67,7 +69,7 @@ class LabState:
 
     @_on.register
     def _(self, event: ev.TensorSeen) -> None:
-        self._tensors.append(views.TensorView(event.name, event.op, event.shape))
+        self._tensors.append(views.TensorView(event.name, event.role, event.shape))
 
     @_on.register
     def _(self, event: ev.TokensComputed) -> None:
@@ -79,6 +81,16 @@ class LabState:
             event.total_tokens,
             event.cache_tokens,
             (lane.text if lane else "") + event.text,
+            lane.dropped if lane else (),
+        )
+
+    @_on.register
+    def _(self, event: ev.CacheDropped) -> None:
+        lane = self._lanes[event.lane]
+        self._lanes[event.lane] = msgspec.structs.replace(
+            lane,
+            cache_tokens=lane.cache_tokens - event.num_dropped,
+            dropped=(*lane.dropped, (event.position, event.num_dropped)),
         )
 
     @_on.register

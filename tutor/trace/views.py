@@ -118,6 +118,7 @@ class LaneView(msgspec.Struct, frozen=True):
     total_tokens: int
     cache_tokens: int
     text: str
+    dropped: tuple[tuple[int, int], ...] = ()  # (position, number of entries) of each removal
 
 
 class BufferView(msgspec.Struct, frozen=True):
@@ -139,7 +140,7 @@ class StageView(msgspec.Struct, frozen=True):
 
 class TensorView(msgspec.Struct, frozen=True):
     name: str
-    op: str
+    role: str
     shape: tuple[int, ...]
 
 

@@ -1,0 +1,53 @@
+"""`tutor replay FILE`: play a saved trace in the full-screen tutor, or print it as text."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tutor.labs.registry import UnknownLab, get_kind
+from tutor.trace.codec import TraceError, read_trace
+from tutor.trace.perfetto import to_perfetto
+from tutor.trace.playback import Playback
+
+COULD_NOT_RUN = 3
+
+
+@click.command(name="replay", help="Play a saved trace.")
+@click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
+@click.option("--plain", is_flag=True, help="Print every step as text.")
+@click.option("--step", type=int, help="With --plain: print this step only.")
+@click.option(
+    "--perfetto", type=click.Path(path_type=Path), help="Convert to a Chrome/Perfetto trace file instead."
+)
+@click.pass_obj
+def command(obj: dict[str, Any], path: Path, plain: bool, step: int | None, perfetto: Path | None) -> None:
+    try:
+        store = read_trace(path)
+        kind = get_kind(store.header.lab)
+    except (TraceError, UnknownLab) as error:
+        click.echo(str(error), err=True)
+        sys.exit(COULD_NOT_RUN)
+    for warning in store.warnings:
+        click.echo(warning, err=True)
+    if perfetto is not None:
+        try:
+            perfetto.write_bytes(to_perfetto(store))
+        except OSError as error:
+            click.echo(f"Cannot write {perfetto}: {error.strerror}.", err=True)
+            sys.exit(COULD_NOT_RUN)
+        click.echo(f"Open {perfetto} in ui.perfetto.dev or chrome://tracing.")
+        return
+    if not plain:
+        from tutor.cli.app import run_app
+
+        sys.exit(run_app(model=obj["model"], workspace=obj["workspace"], ascii_only=obj["ascii"], trace=path))
+    if step is not None and not 0 <= step <= store.last_step:
+        raise click.UsageError(f"The trace has steps 0 to {store.last_step}, not {step}.")
+    playback = Playback(store, follow=False)
+    for number in range(store.last_step + 1) if step is None else (step,):
+        playback.seek(number)
+        click.echo(kind.plain(playback.view) + "\n")

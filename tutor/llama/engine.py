@@ -1,0 +1,109 @@
+"""The serving core on llama.cpp, put together: model, context, runner, recorder."""
+
+from __future__ import annotations
+
+import platform
+from functools import cache
+
+from tutor.llama.cells import CellWatcher
+from tutor.llama.context import Context, ContextConfig, Mode
+from tutor.llama.model import Model, file_digest
+from tutor.llama.runner import LlamaRunner, LogitsHook
+from tutor.serving.config import EngineConfig
+from tutor.serving.core import EngineCore
+from tutor.serving.errors import ConfigError
+from tutor.serving.request import Request, SamplingParams
+from tutor.trace.events import TraceHeader
+from tutor.trace.store import Recorder, Sink
+
+
+@cache
+def end_tokens(model: Model) -> frozenset[int]:
+    """All ids that end a generation (in SmolLM2 `<|im_end|>` and `<|endoftext|>`)."""
+    return frozenset(token for token in range(model.dims.n_vocab) if model.is_eog(token))
+
+
+class LlamaEngine:
+    """An `EngineCore` over one context.
+
+    mode "shared" has one pool of cells and real prefix sharing; "exact" gives bit-identical logits and
+    needs `prefix_caching=False`, since llama.cpp cannot share cells there.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        config: EngineConfig,
+        *,
+        mode: Mode = "shared",
+        threads: int = 1,
+        watch_cells: bool = False,
+        on_logits: LogitsHook | None = None,
+    ) -> None:
+        if mode == "exact" and config.prefix_caching:
+            raise ConfigError("Exact mode cannot share cells; set prefix_caching to False.")
+        self.model = model
+        self.config = config
+        self.mode = mode
+        cells = config.num_blocks * config.block_size
+        self.context = Context(
+            model,
+            ContextConfig(
+                mode=mode,
+                n_ctx=cells if mode == "shared" else cells * config.max_num_seqs,
+                n_seq_max=config.num_sequences,
+                # llama.cpp asserts that a batch could hold one output a sequence.
+                n_batch=max(config.max_num_batched_tokens, config.num_sequences),
+                n_ubatch=max(config.max_num_batched_tokens, config.num_sequences),
+                n_threads=threads,
+                log_cells=watch_cells,
+            ),
+        )
+        self._watch_cells = watch_cells
+        self._on_logits = on_logits
+        self.watcher: CellWatcher | None = None
+
+    def header(self, lab: str, knobs: dict[str, str | int | float | bool] | None = None) -> TraceHeader:
+        return TraceHeader(
+            lab=lab,
+            clock="wall",
+            provenance="measured",
+            model=self.model.path.stem,
+            model_digest=file_digest(self.model.path),
+            hardware=f"{platform.machine()}, {self.context.config.n_threads} thread(s)",
+            mode=self.mode,
+            block_size=self.config.block_size,
+            num_blocks=self.config.num_blocks,
+            max_num_seqs=self.config.max_num_seqs,
+            max_num_batched_tokens=self.config.max_num_batched_tokens,
+            knobs=knobs or {},
+        )
+
+    def start(self, sink: Sink) -> EngineCore:
+        """Make the core; its records go to `sink`."""
+        runner = LlamaRunner(self.context, on_logits=self._on_logits)
+        recorder = Recorder(sink, runner.now)
+        core = EngineCore(self.config, runner, recorder)
+        if self._watch_cells:
+            kv = core.scheduler.kv
+            self.watcher = CellWatcher(kv.ledger, kv.table, self.config.block_size)
+            runner.watch(self.watcher, recorder)
+        return core
+
+    def request(
+        self,
+        request_id: str,
+        label: str,
+        token_ids: list[int],
+        max_tokens: int,
+        *,
+        prompt: str = "",
+        sampling: SamplingParams | None = None,
+        ignore_eos: bool = False,
+    ) -> Request:
+        """A request that ends at the model's end-of-generation tokens (unless `ignore_eos`)."""
+        stops = frozenset() if ignore_eos else end_tokens(self.model)
+        return Request(request_id, token_ids, max_tokens, label, prompt, sampling or SamplingParams(), stops)
+
+    def close(self) -> None:
+        self.context.close()

@@ -1,0 +1,99 @@
+"""LlamaRunner: carries out the scheduler's steps on a llama.cpp context."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from numpy.typing import NDArray
+
+from tutor.llama import kv, library
+from tutor.llama.batch import Batch
+from tutor.llama.cells import CellWatcher
+from tutor.llama.context import Context
+from tutor.llama.sampler import Sampler, SamplingParams
+from tutor.serving.outputs import (
+    KVOperation,
+    ModelRunnerOutput,
+    ScheduledRequest,
+    SchedulerOutput,
+    SeqCopy,
+)
+from tutor.trace.events import CellMapRead
+
+LogitsHook = Callable[[str, NDArray[Any]], None]
+
+
+class LlamaRunner:
+    """Slots and parks are sequence ids of the context; one `execute` is one `llama_decode`.
+
+    `on_logits(request_id, row)` sees the logits (float32 [vocabulary], llama.cpp's own memory) of each
+    token before it is sampled.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        *,
+        on_logits: LogitsHook | None = None,
+    ) -> None:
+        self.context = context
+        self._batch = Batch(context.n_batch, slots_per_token=1)
+        self._watcher: CellWatcher | None = None
+        self._on_cells: Callable[[CellMapRead], None] | None = None
+        self._on_logits = on_logits
+
+    def watch(self, watcher: CellWatcher, on_cells: Callable[[CellMapRead], None]) -> None:
+        """Compare the ledger with llama.cpp's cell map at every step from now on."""
+        self._watcher = watcher
+        self._on_cells = on_cells
+
+    def now(self) -> float:
+        return time.perf_counter()
+
+    def piece(self, token_id: int) -> bytes:
+        return self.context.model.piece(token_id)
+
+    def apply(self, operations: Sequence[KVOperation]) -> None:
+        for operation in operations:
+            if isinstance(operation, SeqCopy):
+                kv.seq_cp(self.context, operation.src, operation.dst, operation.start, operation.end)
+            else:
+                kv.seq_rm(self.context, operation.seq, operation.start)
+
+    def execute(self, output: SchedulerOutput) -> ModelRunnerOutput:
+        started = time.perf_counter()
+        self.apply(output.operations)
+        self._batch.clear()
+        rows: list[tuple[ScheduledRequest, int]] = []
+        for share in output.scheduled:
+            index = self._batch.add_run(share.token_ids, share.start, share.slot, share.samples)
+            if share.samples:
+                rows.append((share, index))
+        if self._watcher is not None:
+            self._decode_watched(output, self._watcher)
+        else:
+            self.context.decode(self._batch)
+        sampled = {share.request_id: self._sample(share, index) for share, index in rows}
+        return ModelRunnerOutput(sampled, time.perf_counter() - started)
+
+    def _decode_watched(self, output: SchedulerOutput, watcher: CellWatcher) -> None:
+        for share in output.scheduled:
+            watcher.expect(share.request_id, share.start, len(share.token_ids))
+        with library.captured_log() as lines:
+            self.context.decode(self._batch)
+        event = watcher.compare(lines, output.num_tokens)
+        if event is not None and self._on_cells is not None:
+            self._on_cells(event)
+
+    def _sample(self, share: ScheduledRequest, index: int) -> int:
+        if self._on_logits is not None:
+            self._on_logits(share.request_id, self.context.logits(index))
+        drawn = share.sampling
+        if drawn.temperature == 0:
+            return self.context.argmax(index)
+        # Seeded by the request and its token count, so that the batch around it changes nothing.
+        params = SamplingParams(drawn.temperature, drawn.top_k, drawn.top_p, drawn.min_p)
+        sampler = Sampler(params, drawn.seed * 1_000_003 + share.num_output_tokens)
+        return sampler.pick(self.context.logits(index))
