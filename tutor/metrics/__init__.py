@@ -1,0 +1,1 @@
+"""Numbers from traces: latencies, their percentiles, throughput and goodput. Times are seconds."""

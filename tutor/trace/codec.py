@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import IO
 
@@ -106,5 +107,6 @@ def write_trace(path: Path, store: TraceStore) -> None:
                 writer(record)
         partial.replace(path)
     except OSError as error:
-        partial.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            partial.unlink()
         raise TraceError(f"Cannot write the trace {path}: {error.strerror}.") from error

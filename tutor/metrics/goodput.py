@@ -1,0 +1,30 @@
+"""Goodput: requests a second that meet every latency target [DistServe, arXiv 2401.09670]."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from tutor.metrics.latency import RequestLatency
+
+
+class Targets(msgspec.Struct, frozen=True):
+    """Upper limits in seconds (service-level objectives)."""
+
+    ttft: float
+    tpot: float
+
+
+def meets(latency: RequestLatency, targets: Targets) -> bool:
+    """Whether a request finished and met both targets; one token has no TPOT to miss."""
+    if latency.finish_reason not in ("stop", "length") or latency.ttft is None:
+        return False
+    return latency.ttft <= targets.ttft and (latency.tpot is None or latency.tpot <= targets.tpot)
+
+
+def goodput(latencies: Sequence[RequestLatency], targets: Targets, span: float) -> float:
+    """Requests a second over `span` seconds that met the targets; failed requests count against it."""
+    if span <= 0:
+        raise ValueError("goodput needs a span above 0 seconds")
+    return sum(meets(latency, targets) for latency in latencies) / span
