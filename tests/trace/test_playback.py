@@ -15,7 +15,8 @@ from tutor.trace.views import LabView
 
 NUM_STEPS = 3 * SNAPSHOT_EVERY + 5
 HEADER = TraceHeader(
-    lab="paged", clock="virtual", provenance="simulated", model="m", block_size=4, num_blocks=64, max_num_seqs=2
+    lab="paged", clock="virtual", provenance="simulated", model="m", block_size=4, num_blocks=64,
+    max_num_seqs=2,
 )  # fmt: skip
 
 

@@ -1,0 +1,1 @@
+"""The lessons: what they are, how they depend on each other, their text, quizzes and numbers."""

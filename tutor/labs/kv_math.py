@@ -1,4 +1,4 @@
-"""The lab of *KV cache size math*: real contexts are created, llama.cpp's figure stands beside the formula."""
+"""The lab of *KV cache size math*: real contexts, llama.cpp's own figure beside the formula's."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class TokensProducer(StepProducer):
         self._compare(word, pieces)
 
     def _compare(self, word: str, pieces: list[bytes]) -> None:
-        """Say whether our merges end where llama.cpp's tokenizer does; it may split a text into words first."""
+        """Say whether our merges end where llama.cpp's tokenizer does (it splits a text into words first)."""
         theirs = [self.model.piece(i) for i in self.model.tokenize(word)]
         verdict = "the same as" if theirs == pieces else "not the same as"
         self.record(ev.Noted(f"{len(pieces)} tokens, {verdict} llama.cpp's own tokenizer gives."))

@@ -128,7 +128,8 @@ def _model(model: str | None) -> tuple[Path | None, list[Finding]]:
         return None, [Finding("model", False, error.sentence, error.way_out, needed=True)]
     except OSError as error:
         reason = error.strerror or str(error)
-        return None, [Finding("model", False, f"The model cannot be read: {reason}.", "", needed=True)]
+        way_out = "Check the file's permissions."
+        return None, [Finding("model", False, f"The model cannot be read: {reason}.", way_out, needed=True)]
     size = path.stat().st_size
     return path, [Finding("model", True, f"{path}, {size / 1e6:.1f} MB, sha256 {digest}", needed=True)]
 

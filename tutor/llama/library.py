@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import os
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -102,6 +103,8 @@ def load() -> ModuleType:
     except (ImportError, OSError, RuntimeError, AttributeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise EngineUnavailable(f"The inference engine does not load ({reason}).", INSTALL) from error
+    # A failing assertion would start gdb on the process first, which takes long and writes to the terminal.
+    os.environ.setdefault("GGML_NO_BACKTRACE", "1")
     module.llama_log_set(_callback(module), ctypes.c_void_p(0))
     module.llama_backend_init()
     return module

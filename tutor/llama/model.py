@@ -143,9 +143,9 @@ class Model:
         with library.captured_log() as lines:
             pointer = lib.llama_model_load_from_file(os.fsencode(path), params)
         if not pointer:
-            raise BrokenModel(
-                f"llama.cpp cannot load {path}: {library.last_complaint(lines)}.", gguf_file.WAY_OUT
-            )
+            # The first error says why; those after it only pass it on.
+            reason = next((line for line in lines if "error loading" in line), library.last_complaint(lines))
+            raise BrokenModel(f"llama.cpp cannot load {path}: {reason}.", gguf_file.WAY_OUT)
         return cls(lib, pointer, path)
 
     @property

@@ -26,15 +26,20 @@ from tutor.llama.taps import Tap
 
 Logits = NDArray[np.float32]
 CHUNK = 512
+FIRST_ROOM = 1024
 KV_LINE = re.compile(r"size =\s*([\d.]+) MiB \(\s*(\d+) cells,\s*\d+ layers,\s*\d+/(\d+) seqs\)")
 MIB = 1 << 20
 
 
 class ReferenceModel:
-    """One loaded model and one exact context whose cache grows with what is asked. Not thread-safe."""
+    """One loaded model and one exact context whose cache grows with what is asked. Not thread-safe.
 
-    def __init__(self, model: Model) -> None:
+    `n_threads` changes the speed only, never a bit of an answer in exact mode.
+    """
+
+    def __init__(self, model: Model, n_threads: int = 1) -> None:
         self.model = model
+        self.n_threads = n_threads
         self.path = model.path
         self.name: str = model.name
         self.dims: ModelDims = model.dims
@@ -44,12 +49,12 @@ class ReferenceModel:
         self._weights: dict[str, NDArray[np.float32]] = {}
 
     @classmethod
-    def load(cls, path: str | None = None) -> ReferenceModel:
+    def load(cls, path: str | None = None, n_threads: int = 1) -> ReferenceModel:
         """Load the model that `find_model(path)` names.
 
         Raises EngineUnavailable, ModelNotFound or BrokenModel.
         """
-        return cls(Model.load(find_model(path)))
+        return cls(Model.load(find_model(path)), n_threads)
 
     def close(self) -> None:
         """Free the model and every context made from it."""
@@ -151,12 +156,19 @@ class ReferenceModel:
         ids = self._checked(ids)
         wanted = names if callable(names) else tuple(names)
         tap = Tap(wanted)
+        size = len(ids)
         config = ContextConfig(
-            n_ctx=len(ids), n_batch=len(ids), n_ubatch=len(ids), type_k=kv, type_v=kv, flash_attn=flash_attn
+            n_ctx=size,
+            n_batch=size,
+            n_ubatch=size,
+            n_threads=self.n_threads,
+            type_k=kv,
+            type_v=kv,
+            flash_attn=flash_attn,
         )
-        batch = Batch(len(ids), 1)
+        batch = Batch(size, 1)
         for pos, token in enumerate(ids):
-            batch.add(token, pos, (0,), not last_only or pos == len(ids) - 1)
+            batch.add(token, pos, (0,), not last_only or pos == size - 1)
         with Context(self.model, config, tap) as context:
             context.decode(batch)
         missing = [] if callable(wanted) else [name for name in wanted if name not in tap.captured]
@@ -220,7 +232,7 @@ class ReferenceModel:
 
     def session(self, n_ctx: int, n_seq: int = 1, mode: Mode = "exact") -> Session:
         """A context of its own with `n_seq` slots; `n_ctx` cells of all slots together. Close it."""
-        return Session(self.model, ContextConfig(mode, n_ctx, n_seq))
+        return Session(self.model, ContextConfig(mode, n_ctx, n_seq, n_threads=self.n_threads))
 
     def _checked(self, ids: Sequence[int]) -> list[int]:
         """The ids as plain ints (numpy's are welcome). Raises EngineMisuse."""
@@ -243,10 +255,11 @@ class ReferenceModel:
     def _context_for(self, tokens: int) -> Context:
         """The cached context, made anew with twice the room when `tokens` do not fit."""
         if self._context is None or self._context.n_ctx_seq < tokens:
-            room = max(1024, 2 * tokens)
+            room = max(FIRST_ROOM, 2 * tokens)
             if self._context is not None:
                 self._context.close()
-            self._context = Context(self.model, ContextConfig(n_ctx=room, n_batch=CHUNK))
+            config = ContextConfig(n_ctx=room, n_batch=CHUNK, n_threads=self.n_threads)
+            self._context = Context(self.model, config)
             self._held = []
         return self._context
 

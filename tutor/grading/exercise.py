@@ -1,0 +1,137 @@
+"""An exercise as its folder describes it: `exercises/ID/exercise.toml` and the files beside it."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from pathlib import Path
+
+import msgspec
+
+from tutor import resources
+from tutor.grading.errors import ExerciseError, UnknownExercise
+
+FOLDER_FILES = ("exercise.toml", "starter.py", "solution.py", "check.py")
+
+
+class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the learner's code may use. The model's own time counts against `total_seconds` only.
+
+    call_seconds: time in the learner's code during one call; total_seconds: wall time of all checks
+    together; memory_mb: address space (2**20 bytes), NumPy included (about 350 of it).
+    """
+
+    call_seconds: float = 5.0
+    total_seconds: float = 60.0
+    memory_mb: int = 1024
+
+
+class Exercise(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """`entry` names what the learner's file must define; `signatures` says how, for reading.
+
+    `extra_files` are further files of the folder that check.py reads with `ctx.file(name)`.
+    """
+
+    id: str
+    lesson: str
+    title: str
+    version: int
+    file: str
+    entry: tuple[str, ...]
+    statement: str
+    hints: tuple[str, ...]
+    signatures: tuple[str, ...] = ()
+    limits: Limits = Limits()
+    extra_files: tuple[str, ...] = ()
+    folder: Path = Path()
+
+    @property
+    def starter(self) -> Path:
+        return self.folder / "starter.py"
+
+    @property
+    def solution(self) -> Path:
+        return self.folder / "solution.py"
+
+    @property
+    def check_file(self) -> Path:
+        return self.folder / "check.py"
+
+    @property
+    def mutants(self) -> tuple[Path, ...]:
+        return tuple(sorted((self.folder / "mutants").glob("*.py")))
+
+
+def load_exercise(folder: Path) -> Exercise:
+    """Read one folder; ExerciseError names the file and what is wrong with it."""
+    path = folder / "exercise.toml"
+    shown = f"exercises/{folder.name}/exercise.toml"
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ExerciseError(f"{shown}: cannot be read ({error.strerror}).") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ExerciseError(f"{shown}: {error}") from error
+    try:
+        exercise = msgspec.convert({**data, "folder": str(folder)}, Exercise, dec_hook=_path)
+    except msgspec.ValidationError as error:
+        raise ExerciseError(f"{shown}: {error}") from error
+    _validate(exercise, shown)
+    return exercise
+
+
+def _path(kind: type, value: object) -> object:
+    if kind is Path:
+        return Path(str(value))
+    raise NotImplementedError(kind)
+
+
+def _validate(exercise: Exercise, shown: str) -> None:
+    limits = exercise.limits
+    problems = {
+        f"id {exercise.id!r} is not the folder's name": exercise.id != exercise.folder.name,
+        f"file {exercise.file!r} is not a plain name ending in .py": (
+            Path(exercise.file).name != exercise.file or not exercise.file.endswith(".py")
+        ),
+        "version starts at 1": exercise.version < 1,
+        "entry names nothing": not exercise.entry,
+        f"entry {exercise.entry} holds something that is no Python name": (
+            not all(name.isidentifier() for name in exercise.entry)
+        ),
+        "a limit is not positive": min(limits.call_seconds, limits.total_seconds, limits.memory_mb) <= 0,
+    }
+    for problem, present in problems.items():
+        if present:
+            raise ExerciseError(f"{shown}: {problem}.")
+
+
+def exercise_ids(root: Path | None = None) -> tuple[str, ...]:
+    """Ids of all exercises under `root` (default: the shipped ones), sorted."""
+    folder = root or resources.exercises_dir()
+    if not folder.is_dir():
+        return ()
+    return tuple(sorted(path.parent.name for path in folder.glob("*/exercise.toml")))
+
+
+def find_exercise(name: str, root: Path | None = None) -> Exercise:
+    """The exercise with this id, or the one that `renames.toml` maps it to; UnknownExercise suggests."""
+    folder = root or resources.exercises_dir()
+    known = exercise_ids(folder)
+    ident = name if name in known else _renamed(folder).get(name, name)
+    if ident not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        way_out = f" Did you mean {near[0]}?" if near else f" There are: {', '.join(known) or 'none'}."
+        raise UnknownExercise(f"There is no exercise {name!r}.{way_out}")
+    return load_exercise(folder / ident)
+
+
+def _renamed(folder: Path) -> dict[str, str]:
+    """Old ids of exercises that got a new one: `old = "new"` lines, if the file is there."""
+    path = folder / "renames.toml"
+    if not path.is_file():
+        return {}
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ExerciseError(f"exercises/renames.toml: {error}") from error
+    return {old: str(new) for old, new in data.items()}

@@ -1,0 +1,188 @@
+"""`tutor author lint`: what an exercise folder has to prove before it is shipped.
+
+The starter fails, the solution passes with three seeds, every mutant fails the check it names with the
+phrase it names, starter and solution agree on names and parameters, and nothing else lies in the folder.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from tutor.grading.client import DEFAULT_SEED, JudgeClient
+from tutor.grading.errors import JudgeError
+from tutor.grading.exercise import FOLDER_FILES, Exercise
+from tutor.grading.verdict import Verdict
+
+SEEDS = (DEFAULT_SEED, 2, 3)
+MIN_HINTS = 3
+MIN_MUTANTS = 3
+_ALLOWED_IMPORTS = frozenset({"__future__", "numpy", "tutor.grading.kit"})
+
+Report = Callable[[str, tuple[str, ...]], None]
+
+
+class Claim(NamedTuple):
+    """What a mutant's header promises."""
+
+    check: str
+    phrase: str
+
+
+def lint_exercises(items: list[Exercise], root: Path | None, model: str | None, report: Report) -> bool:
+    """Lint each exercise and report its problems; whether there were none. Not from inside an event loop."""
+
+    async def run() -> bool:
+        client = JudgeClient(model, root, warm=False)
+        clean = True
+        try:
+            for item in items:
+                problems = (*static_problems(item), *await _run_problems(item, client))
+                report(item.id, problems)
+                clean = clean and not problems
+        finally:
+            await client.close()
+        return clean
+
+    return asyncio.run(run())
+
+
+def static_problems(item: Exercise) -> tuple[str, ...]:
+    """Everything that can be seen without running code."""
+    return tuple(_static(item))
+
+
+def _static(item: Exercise) -> Iterator[str]:
+    if len(item.hints) < MIN_HINTS:
+        yield f"exercise.toml: {len(item.hints)} hints, at least {MIN_HINTS} are needed"
+    if len(item.mutants) < MIN_MUTANTS:
+        yield f"mutants/: {len(item.mutants)} mutants, at least {MIN_MUTANTS} are needed"
+    if not item.statement.strip():
+        yield "exercise.toml: the statement is empty"
+    expected = {*FOLDER_FILES, *item.extra_files, "mutants"}
+    present = {path.name for path in item.folder.iterdir() if path.name != "__pycache__"}
+    yield from (f"stray file {name}" for name in sorted(present - expected))
+    yield from (f"missing file {name}" for name in sorted(expected - present))
+    folder = item.folder / "mutants"
+    if folder.is_dir():
+        names = {path.name for path in folder.iterdir() if path.name != "__pycache__"}
+        strays = names - {path.name for path in item.mutants}
+        yield from (f"stray file mutants/{name}" for name in sorted(strays))
+    if expected <= present:
+        yield from _signature_problems(item)
+        yield from _import_problems(item)
+    for mutant in item.mutants:
+        if claim(mutant) is None:
+            yield f"mutants/{mutant.name}: the header needs the lines `# fails: CHECK` and `# says: PHRASE`"
+
+
+def claim(mutant: Path) -> Claim | None:
+    """The two header lines of a mutant, or None."""
+    text = mutant.read_text(encoding="utf-8")
+    check = re.search(r"^# fails: (.+)$", text, re.MULTILINE)
+    phrase = re.search(r"^# says: (.+)$", text, re.MULTILINE)
+    return Claim(check[1].strip(), phrase[1].strip()) if check and phrase else None
+
+
+def signatures(source: str) -> dict[str, str]:
+    """Public functions, classes and methods of a file with their parameters: name → `(self, k, v=1)`."""
+    found: dict[str, str] = {}
+
+    def visit(body: list[ast.stmt], prefix: str) -> None:
+        for node in body:
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                if not node.name.startswith("_") or node.name == "__init__":
+                    found[prefix + node.name] = _parameters(node.args)
+            elif isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found[prefix + node.name] = "class"
+                visit(node.body, f"{prefix}{node.name}.")
+
+    visit(ast.parse(source).body, "")
+    return found
+
+
+def _parameters(arguments: ast.arguments) -> str:
+    """Names and defaults, without annotations."""
+    plain = ast.arguments(
+        posonlyargs=[ast.arg(item.arg) for item in arguments.posonlyargs],
+        args=[ast.arg(item.arg) for item in arguments.args],
+        vararg=ast.arg(arguments.vararg.arg) if arguments.vararg else None,
+        kwonlyargs=[ast.arg(item.arg) for item in arguments.kwonlyargs],
+        kw_defaults=arguments.kw_defaults,
+        kwarg=ast.arg(arguments.kwarg.arg) if arguments.kwarg else None,
+        defaults=arguments.defaults,
+    )
+    return f"({ast.unparse(plain)})"
+
+
+def _signature_problems(item: Exercise) -> Iterator[str]:
+    """Everything public in the starter is in the solution with the same parameters; entries are in both."""
+    starter = signatures(item.starter.read_text(encoding="utf-8"))
+    solution = signatures(item.solution.read_text(encoding="utf-8"))
+    for name in item.entry:
+        for file, found in (("starter.py", starter), ("solution.py", solution)):
+            if name not in found:
+                yield f"{file}: {name} of `entry` is not defined"
+    for name, parameters in starter.items():
+        if name in solution and solution[name] != parameters:
+            yield f"{name}: starter.py has {parameters}, solution.py has {solution[name]}"
+        elif name not in solution:
+            yield f"{name} is in starter.py but not in solution.py"
+
+
+def _import_problems(item: Exercise) -> Iterator[str]:
+    """check.py uses the kit and NumPy, besides the standard library."""
+    for node in ast.walk(ast.parse(item.check_file.read_text(encoding="utf-8"))):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom):
+            names = [node.module or "."]
+        for name in names:
+            outside = name.startswith("tutor") and name not in _ALLOWED_IMPORTS
+            if outside or name.split(".")[0] == "llama_cpp":
+                yield f"check.py imports {name}; only tutor.grading.kit and numpy are meant for checks"
+
+
+async def _run_problems(item: Exercise, client: JudgeClient) -> tuple[str, ...]:
+    """Everything that only running the files shows."""
+    if not all((item.folder / name).is_file() for name in FOLDER_FILES):
+        return ()
+    problems: list[str] = []
+    try:
+        started = await client.verdict(item.id, item.starter)
+        if started.status != "fail":
+            problems.append(f"starter.py: the verdict is {started.status}, not fail {_why(started)}")
+        for seed in SEEDS:
+            solved = await client.verdict(item.id, item.solution, seed)
+            if not solved.passed:
+                problems.append(f"solution.py, seed {seed}: {solved.status} {_why(solved)}")
+        for mutant in item.mutants:
+            problems += _mutant_problems(mutant, await client.verdict(item.id, mutant))
+    except JudgeError as error:
+        problems.append(f"no verdict: {error}")
+    return tuple(problems)
+
+
+def _mutant_problems(mutant: Path, verdict: Verdict) -> Iterator[str]:
+    name, promised = f"mutants/{mutant.name}", claim(mutant)
+    if promised is None:
+        return
+    results = {result.name: result for result in verdict.checks}
+    result = results.get(promised.check)
+    if result is None:
+        yield f"{name}: there is no check {promised.check!r} {_why(verdict)}"
+    elif result.status == "pass":
+        failed = ", ".join(verdict.failed_checks) or "none"
+        yield f"{name}: passes {promised.check!r}; failed checks: {failed}"
+    elif promised.phrase not in result.message:
+        yield f"{name}: the message does not hold {promised.phrase!r}; it is {result.message!r}"
+
+
+def _why(verdict: Verdict) -> str:
+    """The first message of a verdict, in parentheses."""
+    messages = [verdict.message, *(f"{item.name}: {item.message}" for item in verdict.checks if item.message)]
+    first = next((message for message in messages if message), "")
+    return f"({first})" if first else ""

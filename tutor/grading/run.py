@@ -1,0 +1,275 @@
+"""One run: a file, an exercise's checks, a verdict. The judge calls `grade`; tests call it directly."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from tutor.grading import rpc
+from tutor.grading.calls import Clock, GuestCalls, LearnerError
+from tutor.grading.engine import Engine
+from tutor.grading.errors import ExerciseError, JudgeError, ReplyError, SourceError
+from tutor.grading.exercise import Exercise
+from tutor.grading.kit import Check, CheckFailed, Context
+from tutor.grading.pool import GuestPool
+from tutor.grading.process import Control, GuestGone, GuestTimeout
+from tutor.grading.references import ExerciseReferences, Memory
+from tutor.grading.source import read_source
+from tutor.grading.values import NotPlain
+from tutor.grading.verdict import CheckResult, Status, Verdict, overall
+from tutor.llama.errors import EngineError
+
+# called with (name, index, total) when a check starts, and once more with its result when it is done
+Emit = Callable[[str, int, int, CheckResult | None], None]
+
+
+def load_checks(exercise: Exercise) -> tuple[Check, ...]:
+    """The checks of check.py in their order; ExerciseError when it cannot be imported or has none."""
+    path = exercise.check_file
+    name = f"_check_{exercise.id.replace('-', '_')}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise ExerciseError(f"exercises/{exercise.id}/check.py: there is no such file.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses in check.py look their module up
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise ExerciseError(f"exercises/{exercise.id}/check.py: {_place(error, path)}") from error
+    checks = tuple(value for value in vars(module).values() if isinstance(value, Check))
+    if not checks or len({item.name for item in checks}) != len(checks):
+        raise ExerciseError(f"exercises/{exercise.id}/check.py: needs checks, each with its own name.")
+    return checks
+
+
+class Stopped(Exception):
+    """The file as a whole cannot be checked: it does not import. Carries status, sentence and place."""
+
+    def __init__(self, status: Status, sentence: str, where: str = "") -> None:
+        super().__init__(sentence)
+        self.status = status
+        self.sentence = sentence
+        self.where = where
+
+
+class Run:
+    """The state of one run: the guest in use, the clock and what was printed."""
+
+    def __init__(
+        self, exercise: Exercise, source: str, folder: Path, pool: GuestPool, control: Control | None
+    ) -> None:
+        limits = exercise.limits
+        self.exercise = exercise
+        self.clock = Clock(limits.call_seconds, limits.total_seconds)
+        self.output = ""
+        self._source = source
+        self._folder = folder
+        self._pool = pool
+        self._control = control
+        self._counts: Counter[str] = Counter()
+        self._calls: GuestCalls | None = None
+
+    def guest(self) -> GuestCalls:
+        """A guest with the learner's file loaded: the one in use, or a fresh one if that is broken."""
+        if self._calls is not None and self._calls.broken:
+            self.end_guest()
+        if self._calls is None:
+            self._calls = GuestCalls(self._pool.take(), self.clock, self._counts, self._control)
+            self._load(self._calls)
+        return self._calls
+
+    def _load(self, calls: GuestCalls) -> None:
+        limits, name = self.exercise.limits, self.exercise.file
+        message = rpc.Load(
+            rpc.new_nonce(),
+            name,
+            self._source,
+            self.exercise.entry,
+            str(self._folder),
+            limits.memory_mb,
+            math.ceil(limits.total_seconds) + 1,
+        )
+        try:
+            calls.load(message)
+        except LearnerError as error:
+            raise Stopped("error", import_sentence(error, name), error.where) from error
+        except GuestGone as error:
+            raise Stopped("error", f"Your code {error} while {name} was imported.") from error
+        except ReplyError as error:
+            raise Stopped("error", f"{error}.") from error
+        except GuestTimeout as error:
+            sentence = f"{name} does not finish its import within {error.limit:g} s."
+            raise Stopped("timeout", sentence) from error
+
+    def end_guest(self) -> None:
+        """End the guest in use, if any, and keep what it printed."""
+        if self._calls is not None:
+            calls, self._calls = self._calls, None
+            self._pool.give_back(calls.process)
+            self.output += calls.process.output.text()
+
+    def sentence(self, error: Exception) -> tuple[Status, str]:
+        """Status and message for a call that brought no answer."""
+        now = self._calls.now if self._calls is not None else "the start"
+        if isinstance(error, GuestTimeout):
+            if error.total:
+                return "timeout", f"All checks together took longer than {error.limit:g} s; stopped in {now}."
+            return "timeout", f"Your code did not answer within {error.limit:g} s ({now})."
+        if isinstance(error, GuestGone):
+            return "error", f"Your code {error} during {now}."
+        return "error", f"{str(error).rstrip('.')}."
+
+
+def grade(
+    exercise: Exercise,
+    path: Path,
+    *,
+    seed: int,
+    engine: Engine,
+    pool: GuestPool,
+    memory: Memory,
+    emit: Emit | None = None,
+    control: Control | None = None,
+) -> Verdict:
+    """Grade the file at `path`.
+
+    Raises JudgeError when there can be no verdict (no model), ExerciseError when check.py is broken, and
+    whatever `control.on_readable` raises. A learner's mistake is never an exception.
+    """
+    started = time.perf_counter()
+    engine.watch.seconds = 0.0
+    checks = load_checks(exercise)
+    results: list[CheckResult] = []
+    stopped: Stopped | None = None
+    output = ""
+    try:
+        run = Run(exercise, read_source(path), path.resolve().parent, pool, control)
+    except SourceError as error:
+        stopped = Stopped("error", str(error))
+    else:
+        try:
+            references = ExerciseReferences(exercise, seed, engine.digest, memory)
+            for index, item in enumerate(checks):
+                if emit is not None:
+                    emit(item.name, index, len(checks), None)
+                results.append(_one(item, run, seed, engine, references))
+                if emit is not None:
+                    emit(item.name, index, len(checks), results[-1])
+        except Stopped as error:
+            stopped = error
+        finally:
+            run.end_guest()
+        output = run.output
+    return Verdict(
+        exercise=exercise.id,
+        version=exercise.version,
+        status=stopped.status if stopped else overall(tuple(results), len(checks)),
+        checks=tuple(results),
+        seed=seed,
+        model=engine.name,
+        message=stopped.sentence if stopped else "",
+        seconds=time.perf_counter() - started,
+        model_seconds=engine.watch.seconds,
+        output=output,
+    )
+
+
+def _one(item: Check, run: Run, seed: int, engine: Engine, references: ExerciseReferences) -> CheckResult:
+    """Run one check; every way in which it can end is a result, except a missing model."""
+    started = time.perf_counter()
+    guest = run.guest()
+    context = Context(
+        name=item.name,
+        seed=seed,
+        guest=guest,
+        references=references,
+        model=lambda: engine.model,
+        folder=run.exercise.folder,
+    )
+
+    def result(status: Status, message: str = "", **more: object) -> CheckResult:
+        seconds = time.perf_counter() - started
+        fields = {**more, "name": item.name, "against": item.against, "seconds": seconds}
+        return CheckResult(status=status, message=message, **fields)  # type: ignore[arg-type]
+
+    try:
+        item.run(context)
+        guest.expect_silence()
+    except CheckFailed as error:
+        kept = ("expected", "actual", "where", "misconception", "trace", "step")
+        return result("fail", error.sentence, **{name: getattr(error, name) for name in kept})
+    except LearnerError as error:
+        status, sentence = call_sentence(error, guest.now)
+        return _explained(context, result, status, sentence, error.where)
+    except (GuestGone, GuestTimeout, ReplyError) as error:
+        status, sentence = run.sentence(error)
+        return _explained(context, result, status, sentence, "")
+    except EngineError as error:
+        raise JudgeError(str(error)) from error
+    except NotPlain as error:
+        raise ExerciseError(f"exercises/{run.exercise.id}/check.py passes {error} to the code.") from error
+    except Exception as error:  # noqa: BLE001 - check.py met an answer that it does not expect
+        place = _place(error, run.exercise.check_file)
+        return result("error", f"This check could not use what your code returned ({place}).")
+    return result("pass")
+
+
+def _explained(
+    context: Context, result: Callable[..., CheckResult], status: Status, sentence: str, where: str
+) -> CheckResult:
+    named = context.explanation()
+    if named is None:
+        return result(status, sentence, where=where)
+    return result(status, f"{named[1]}\n{sentence}", where=where, misconception=named[0])
+
+
+def import_sentence(error: LearnerError, name: str) -> str:
+    """Why the learner's file cannot be imported."""
+    trail = "".join(f"\n{line}" for line in error.lines)
+    if error.kind == "MissingEntry":
+        return error.message
+    if error.kind in ("SyntaxError", "IndentationError", "TabError"):
+        line = error.where.rpartition(":")[2]
+        text = "".join(f"\n    {line}" for line in error.lines)
+        return f"{name}, line {line} is not valid Python: {error.message}.{text}"
+    if error.kind in ("SystemExit", "KeyboardInterrupt"):
+        return (
+            f"Your code ended the process (exit code {error.message or 1}) while {name} was imported.{trail}"
+        )
+    return f"{name} raises {_named(error)} when it is imported.{trail}"
+
+
+def call_sentence(error: LearnerError, now: str) -> tuple[Status, str]:
+    """Status and message for an exception in the learner's code during a call."""
+    trail = "".join(f"\n{line}" for line in error.lines)
+    if error.kind in ("SystemExit", "KeyboardInterrupt"):
+        return "error", f"Your code ended the process (exit code {error.message or 1}) during {now}.{trail}"
+    if error.kind == "NotImplementedError":
+        return "fail", f"{error.call} is not written yet: {error.message or 'it raises NotImplementedError'}."
+    if error.kind == "NotPlain":
+        sentence = (
+            f"{error.call} returned {error.message}; the checks need plain values: numbers, text, lists"
+        )
+        return "fail", f"{sentence}, dicts, arrays or an object whose fields are such values."
+    if error.kind == "MemoryError":
+        return "error", f"Your code ran out of memory during {now}.{trail}"
+    return "fail", f"Your code raises {_named(error)} during {now}.{trail}"
+
+
+def _named(error: LearnerError) -> str:
+    return f"{error.kind}: {error.message}" if error.message else error.kind
+
+
+def _place(error: Exception, path: Path) -> str:
+    """Kind, text and the last line of `path` in an exception's traceback."""
+    lines = [
+        frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)
+    ]
+    at = f", line {lines[-1]}" if lines else ""
+    return f"{type(error).__name__}: {error}{at}"

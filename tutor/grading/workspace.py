@@ -1,0 +1,109 @@
+"""The learner's own files: made from the starter, never overwritten, backed up before a reset."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from datetime import datetime
+from pathlib import Path
+
+from tutor import resources
+from tutor.grading.errors import WorkspaceError
+from tutor.grading.exercise import Exercise
+
+_HEADER = re.compile(r"^# inference-tutor: exercise (\S+), version (\d+)\s*$", re.MULTILINE)
+
+
+class Workspace:
+    """The folder of the learner's exercise files (default: `resources.workspace_dir()`)."""
+
+    def __init__(self, folder: Path | str | None = None) -> None:
+        self.folder = Path(folder).expanduser() if folder else resources.workspace_dir()
+
+    def path(self, exercise: Exercise) -> Path:
+        """Where the exercise's file is, or will be."""
+        return self.folder / exercise.file
+
+    def start(self, exercise: Exercise) -> tuple[Path, bool]:
+        """Put the starter there unless a file is there already. Returns (path, whether it was made now)."""
+        path = self.path(exercise)
+        if path.is_dir():
+            raise WorkspaceError(f"{path} is a folder; move it away so that the exercise file can be there.")
+        if path.exists():
+            return path, False
+        text = header(exercise) + exercise.starter.read_text(encoding="utf-8")
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with path.open("x", encoding="utf-8", newline="\n") as file:
+                file.write(text)
+        except FileExistsError:
+            return path, False
+        except OSError as error:
+            raise WorkspaceError(_cannot("write", path, error)) from error
+        return path, True
+
+    def read(self, exercise: Exercise) -> str:
+        """The text of the learner's file."""
+        path = self.path(exercise)
+        try:
+            return path.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise WorkspaceError(f"{path} is not UTF-8 text; save it as UTF-8.") from error
+        except OSError as error:
+            raise WorkspaceError(_cannot("read", path, error)) from error
+
+    def write(self, exercise: Exercise, text: str) -> Path:
+        """Save the learner's file: beside it first, then renamed, so a full disk loses nothing."""
+        path = self.path(exercise)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            fd, name = tempfile.mkstemp(dir=self.folder, prefix=f".{path.name}-")
+            try:
+                with os.fdopen(fd, "w", encoding="utf-8", newline="\n") as file:
+                    file.write(text)
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.chmod(name, path.stat().st_mode if path.exists() else 0o644)
+                os.replace(name, path)
+            except OSError:
+                os.unlink(name)
+                raise
+        except OSError as error:
+            raise WorkspaceError(_cannot("write", path, error)) from error
+        return path
+
+    def reset(self, exercise: Exercise) -> tuple[Path, Path | None]:
+        """Move the learner's file to a backup and put the starter there. Returns (path, backup)."""
+        path, backup = self.path(exercise), None
+        if path.exists() and not path.is_dir():
+            backup = self._free_backup(path)
+            try:
+                path.rename(backup)
+            except OSError as error:
+                raise WorkspaceError(_cannot("move", path, error)) from error
+        self.start(exercise)
+        return path, backup
+
+    def version(self, exercise: Exercise) -> int | None:
+        """The version that the file's header names; None without a header for this exercise."""
+        found = _HEADER.search(self.read(exercise))
+        return int(found[2]) if found and found[1] == exercise.id else None
+
+    def _free_backup(self, path: Path) -> Path:
+        stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
+        backup, number = path.with_name(f"{path.name}.{stamp}.bak"), 1
+        while backup.exists():  # a second reset within the same second
+            number += 1
+            backup = path.with_name(f"{path.name}.{stamp}-{number}.bak")
+        return backup
+
+
+def header(exercise: Exercise) -> str:
+    """The line at the top of a learner's file."""
+    return f"# inference-tutor: exercise {exercise.id}, version {exercise.version}\n"
+
+
+def _cannot(verb: str, path: Path, error: OSError) -> str:
+    way_out = "choose another folder with --workspace or TUTOR_WORKSPACE"
+    return f"Cannot {verb} {path} ({error.strerror}); {way_out}."

@@ -1,0 +1,72 @@
+"""The full-screen tutor. The App holds the services and nothing else; screens own their state."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.app import App
+from textual.binding import Binding, BindingType
+
+from tutor.ui.screens.map import MapScreen
+from tutor.ui.theme import TUTOR_THEME, AsciiFilter, no_color
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from textual.filter import LineFilter
+    from textual.screen import Screen
+
+    from tutor.ui.services import Services
+
+
+class TutorApp(App[int]):
+    """Screens on a stack, the map at the bottom; `first` makes another screen to start on."""
+
+    TITLE = "inference tutor"
+    CSS_PATH = "app.tcss"
+    ENABLE_COMMAND_PALETTE = False
+    HORIZONTAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [
+        (0, "-tiny-width"),
+        (60, "-narrow"),
+        (110, "-wide"),
+    ]
+    VERTICAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [
+        (0, "-tiny-height"),
+        (16, "-short"),
+        (32, "-tall"),
+    ]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+c", "leave", "Quit", show=False)]
+
+    def __init__(
+        self,
+        services: Services,
+        *,
+        ascii_only: bool = False,
+        first: Callable[[], Screen[None]] | None = None,
+    ) -> None:
+        # With native colours Textual's NO_COLOR filter drops them all instead of turning them grey
+        super().__init__(ansi_color=True if no_color() else None)
+        self.services = services
+        self.ascii_only = ascii_only
+        self._first = first
+        self._ascii = AsciiFilter()
+        self.register_theme(TUTOR_THEME)
+        self.theme = TUTOR_THEME.name
+        self.set_class(self.no_color, "-no-color")
+        self.set_class(ascii_only, "-ascii")
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        filters = super().get_line_filters()
+        return [*filters, self._ascii] if self.ascii_only else filters
+
+    def on_mount(self) -> None:
+        if self._first is None:
+            self.push_screen(MapScreen(self.services))
+        else:
+            self.push_screen(self._first())
+
+    async def on_unmount(self) -> None:
+        await self.services.close()
+
+    def action_leave(self) -> None:
+        self.exit(0)

@@ -1,0 +1,126 @@
+"""What every screen of the tutor has: a title line, a key line, help, and one sentence when it is too small."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.content import Content
+from textual.css.query import NoMatches
+from textual.screen import Screen
+from textual.widgets import Static
+
+from tutor.journal.events import AnyEvent
+from tutor.ui.services import Services
+
+MIN_WIDTH, MIN_HEIGHT = 60, 16
+
+Help = tuple[tuple[str, str], ...]  # (keys, what they do)
+
+
+class TooSmall(Static):
+    """Stands in for the whole screen in a terminal that cannot hold it."""
+
+    def __init__(self) -> None:
+        text = f"This terminal is too small. The tutor needs {MIN_WIDTH} columns and {MIN_HEIGHT} rows: enlarge it."
+        super().__init__(text, markup=False)
+
+
+class TitleBar(Static):
+    """One line: what this is on the left, where one stands on the right."""
+
+    def __init__(self, left: str, right: str = "") -> None:
+        super().__init__(markup=False)
+        self._left = left
+        self._right = right
+
+    def on_mount(self) -> None:
+        self.say(self._left, self._right)
+
+    def on_resize(self) -> None:
+        self.say(self._left, self._right)
+
+    def say(self, left: str, right: str = "") -> None:
+        self._left, self._right = left, right
+        width = max(0, self.size.width - 2)
+        left_content = Content.styled(left, "bold")
+        gap = width - left_content.cell_length - Content(right).cell_length
+        if gap < 2:
+            self.update(left_content.truncate(width, ellipsis=True))
+            return
+        self.update(Content.assemble(left_content, " " * gap, (right, "$text-muted")))
+
+
+class KeyBar(Static):
+    """The keys that matter most here; each can be clicked. `keys`: (key, what, action)."""
+
+    def __init__(self, keys: Iterable[tuple[str, str, str]]) -> None:
+        super().__init__(markup=False)
+        self._keys = tuple(keys)
+
+    def on_mount(self) -> None:
+        self.show(self._keys)
+
+    def show(self, keys: Iterable[tuple[str, str, str]]) -> None:
+        self._keys = tuple(keys)
+        parts: list[Content] = []
+        for key, what, action in self._keys:
+            piece = Content.assemble((key, "bold $foreground"), f" {what}")
+            parts.append(piece.stylize(f"@click={action}") if action else piece)
+            parts.append(Content("   "))
+        self.update(Content.assemble(*parts[:-1]))
+
+
+class TutorScreen(Screen[None]):
+    """Base of the full screens. `HELP` lists all keys for the `?` overlay."""
+
+    HELP_TITLE: ClassVar[str] = ""
+    HELP: ClassVar[Help] = ()
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("question_mark", "help", "Help", show=False),
+        Binding("escape", "back", "Back", show=False),
+    ]
+
+    def __init__(self, services: Services) -> None:
+        super().__init__()
+        self.services = services
+
+    def compose(self) -> ComposeResult:
+        yield TooSmall()
+        yield from self.body()
+
+    def body(self) -> ComposeResult:
+        """The widgets of this screen."""
+        raise NotImplementedError
+
+    def action_help(self) -> None:
+        from tutor.ui.screens.help import HelpScreen
+
+        self.app.push_screen(HelpScreen(self.HELP_TITLE, self.HELP))
+
+    def action_back(self) -> None:
+        """Leave this screen; the first screen of the app stays."""
+        if len(self.app.screen_stack) > 2:
+            self.app.pop_screen()
+        else:
+            self.app.exit(0)
+
+    def record(self, event: AnyEvent) -> None:
+        """Journal the event; a problem becomes one sentence on the screen, once a screen."""
+        problem = self.services.record(event)
+        if problem and problem not in self.services.problems:
+            self.services.problems.append(problem)
+            self.say(problem, bad=True)
+
+    def say(self, sentence: str, *, bad: bool = False) -> None:
+        """A sentence that goes away by itself."""
+        self.notify(sentence, severity="warning" if bad else "information", markup=False, timeout=8)
+
+    def has(self, selector: str) -> bool:
+        try:
+            self.query_one(selector)
+        except NoMatches:
+            return False
+        return True

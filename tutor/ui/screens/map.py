@@ -1,0 +1,167 @@
+"""Home: the map of all lessons, what the marked one is about, and the way into it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, VerticalScroll
+from textual.widgets import Static
+
+from tutor.ui import describe
+from tutor.ui.screens.base import Help, KeyBar, TitleBar, TutorScreen
+from tutor.ui.widgets.course_map import CourseMap
+
+if TYPE_CHECKING:
+    from textual.widgets import Input
+
+    from tutor.ui.services import Services
+
+FIRST_TIME = (
+    "Welcome. Each card is a lesson; the lines lead from what a lesson needs to what it unlocks.\n"
+    "Arrow keys walk along the lines, Enter opens the marked card. Start with any card that says ready.\n"
+    "Press ? on any screen for its keys. q quits; everything you do is kept."
+)
+
+
+class MapScreen(TutorScreen):
+    CSS_PATH: ClassVar[list[str]] = ["map.tcss", "../widgets/course_map.tcss"]
+    HELP_TITLE = "the map"
+    HELP: ClassVar[Help] = (
+        ("← → ↑ ↓", "walk along the lessons"),
+        ("Enter", "open the marked lesson (a click marks, a second one opens)"),
+        ("/", "search by title; ↑ ↓ go through what was found"),
+        ("T", "test out: take the questions and the exercise without reading"),
+        ("Home End", "first and last lesson"),
+        ("?", "this help"),
+        ("q", "quit"),
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("slash", "search", show=False),
+        Binding("T", "test_out", show=False),
+        Binding("q", "app.leave", show=False),
+        Binding("escape", "end_search", show=False),
+    ]
+    KEYS = (
+        ("Enter", "open", "screen.open"),
+        ("/", "search", "screen.search"),
+        ("T", "test out", "screen.test_out"),
+        ("?", "help", "screen.help"),
+        ("q", "quit", "app.leave"),
+    )
+
+    def __init__(self, services: Services) -> None:
+        super().__init__(services)
+        self._found: tuple[str, ...] = ()
+
+    def body(self) -> ComposeResult:
+        s = self.services
+        marked = describe.first_choice(s.course, s.states, s.progress)
+        yield TitleBar("INFERENCE TUTOR", self._where())
+        yield Static("\n".join(s.problems), id="problems", markup=False)
+        yield Static(FIRST_TIME, id="first-time", markup=False)
+        with Horizontal():
+            yield CourseMap(describe.cards(s.course, s.states), marked)
+            with VerticalScroll(id="panel", can_focus=False):
+                yield Static(id="detail", markup=False)
+        yield Static(id="strip", markup=False)
+        yield KeyBar(self.KEYS)
+
+    def _where(self) -> str:
+        states = self.services.states.values()
+        done = sum(state.status == "done" for state in states)
+        written = sum(state.written for state in states)
+        return f"{done} of {written} lessons done · {len(self.services.course)} on the map"
+
+    @property
+    def map(self) -> CourseMap:
+        return self.query_one(CourseMap)
+
+    def on_mount(self) -> None:
+        self.map.focus()
+        self._show()
+
+    def on_screen_resume(self) -> None:
+        """Back from a lesson: states may have changed."""
+        s = self.services
+        self.map.show(describe.cards(s.course, s.states))
+        self.query_one(TitleBar).say("INFERENCE TUTOR", self._where())
+        self._show()
+
+    def _show(self) -> None:
+        s = self.services
+        self.query_one("#problems", Static).update("\n".join(s.problems))
+        self.query_one("#problems").display = bool(s.problems)
+        self.query_one("#first-time").display = not s.progress.num_events and not s.problems
+        lesson = s.course[self.map.marked]
+        self.query_one("#detail", Static).update(describe.panel(lesson, s.states, s.progress, s.course))
+        self.query_one("#strip", Static).update(describe.strip(lesson, s.states, s.progress, s.course))
+        self.query_one("#panel").scroll_home(animate=False)
+
+    @on(CourseMap.Marked)
+    def _marked(self) -> None:
+        self._show()
+
+    @on(CourseMap.Opened)
+    def _opened(self, event: CourseMap.Opened) -> None:
+        self._open(event.lesson)
+
+    def action_open(self) -> None:
+        self._open(self.map.marked)
+
+    def _open(self, id: str, *, test: bool = False) -> None:
+        lesson = self.services.course[id]
+        state = self.services.states[id]
+        if not state.written or (state.status == "locked" and not test):
+            from tutor.ui.screens.closed import ClosedScreen
+
+            self.app.push_screen(ClosedScreen(self.services, lesson), self._closed)
+            return
+        from tutor.ui.screens.lesson import LessonScreen
+
+        self.app.push_screen(LessonScreen(self.services, lesson, test=test))
+
+    def _closed(self, wish: str | None) -> None:
+        """What was chosen on the screen of a lesson that cannot be opened: another lesson, or its test."""
+        if wish == "test":
+            self._open(self.map.marked, test=True)
+        elif wish:
+            self.map.mark(wish)
+
+    def action_test_out(self) -> None:
+        self._open(self.map.marked, test=True)
+
+    # --- search ---------------------------------------------------------------------------------
+
+    def action_search(self) -> None:
+        from tutor.ui.widgets.search import SearchBar
+
+        if not self.has("SearchBar"):
+            self.mount(SearchBar())
+
+    def action_end_search(self) -> None:
+        if self.has("SearchBar"):
+            self.query("SearchBar").remove()
+            self.map.focus()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        wanted = event.value.strip().casefold()
+        self._found = tuple(
+            lesson.id
+            for lesson in self.services.course
+            if wanted and any(wanted in name.casefold() for name in (lesson.title, lesson.id, *lesson.aliases))
+        )
+        if self._found:
+            self.map.mark(self._found[0])
+        event.input.border_subtitle = f"{len(self._found)} found" if wanted else ""
+
+    def on_input_submitted(self) -> None:
+        self.action_end_search()
+
+    def on_search_bar_moved(self, event: object) -> None:
+        step = getattr(event, "step", 0)
+        if self._found:
+            at = self._found.index(self.map.marked) if self.map.marked in self._found else 0
+            self.map.mark(self._found[(at + step) % len(self._found)])
