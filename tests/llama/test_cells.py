@@ -40,7 +40,7 @@ def test_the_map_shows_owners_positions_and_spans(model: Model) -> None:
     assert reading.positions[:10] == (0, 1, 2, 3, 4, 5, 6, 7, -1, -1) and len(reading.positions) == 256
     assert reading.used == 8
     assert reading.spans == {0: (0, 5), 2: (0, 3), 12: (4, 7)}
-    marks = split_owners(reading.owners, reading.positions, [""] * 256)
+    marks = split_owners(reading.owners, reading.positions, [""] * 256, reading.spans)
     assert marks[:9] == ["M", "M", "M", "M", "M", "M", "12", "12", ""]
 
 
@@ -61,7 +61,7 @@ def test_no_map_in_the_log() -> None:
 def test_two_digit_ids_are_cut_as_the_ledger_expects_if_that_fits(
     owners: str, expected: list[str], marks: list[str]
 ) -> None:
-    assert split_owners(owners, [0, 1, 2, -1], [*expected, ""]) == marks
+    assert split_owners(owners, [0, 1, 2, -1], [*expected, ""], (1, 2, 10, 11, 12)) == marks
 
 
 class Run:

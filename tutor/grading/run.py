@@ -251,7 +251,8 @@ def call_sentence(error: LearnerError, now: str) -> tuple[Status, str]:
     if error.kind in ("SystemExit", "KeyboardInterrupt"):
         return "error", f"Your code ended the process (exit code {error.message or 1}) during {now}.{trail}"
     if error.kind == "NotImplementedError":
-        return "fail", f"{error.call} is not written yet: {error.message or 'it raises NotImplementedError'}."
+        task = error.message.removeprefix(f"{error.call}: ") or "it raises NotImplementedError"
+        return "fail", f"{error.call} is not written yet: {task.rstrip('.')}."
     if error.kind == "NotPlain":
         sentence = (
             f"{error.call} returned {error.message}; the checks need plain values: numbers, text, lists"

@@ -9,7 +9,7 @@ cell) tells which cells are filled, and the ledger's expectation is tried first.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from tutor.serving.kv_cache_manager import CellOwners
@@ -68,8 +68,14 @@ def _split_rows(rows: list[str], size: int) -> tuple[str, tuple[int, ...]]:
     return marks, tuple(cells)
 
 
-def split_owners(owners: str, positions: Sequence[int], expected: Sequence[str]) -> list[str]:
-    """Cut the row of marks into one mark a cell; `expected` decides where two-digit ids leave a choice."""
+def split_owners(
+    owners: str, positions: Sequence[int], expected: Sequence[str], ids: Collection[int]
+) -> list[str]:
+    """Cut the row of marks into one mark a cell.
+
+    `ids` are the sequences that hold anything; `expected` decides where two-digit ids leave a choice.
+    """
+    known = {_MANY, *map(str, ids)}
     marks: list[str] = []
     at = 0
     i = 0
@@ -84,22 +90,22 @@ def split_owners(owners: str, positions: Sequence[int], expected: Sequence[str])
             end += 1
         stop = owners.find(".", at)
         run = owners[at : stop if stop >= 0 else len(owners)]
-        marks.extend(_split_run(run, list(expected[i:end])))
+        marks.extend(_split_run(run, list(expected[i:end]), known))
         at += len(run)
         i = end
     return marks
 
 
-def _split_run(run: str, expected: list[str]) -> list[str]:
+def _split_run(run: str, expected: list[str], known: set[str]) -> list[str]:
     if "".join(expected) == run:
         return expected
-    return _search(run, tuple(expected), {}) or ["?"] * len(expected)
+    return _search(run, tuple(expected), known, {}) or ["?"] * len(expected)
 
 
 def _search(
-    run: str, expected: tuple[str, ...], seen: dict[tuple[int, int], list[str] | None]
+    run: str, expected: tuple[str, ...], known: set[str], seen: dict[tuple[int, int], list[str] | None]
 ) -> list[str] | None:
-    """A cut of `run` into len(expected) marks (M or 1 to 3 digits), agreeing with `expected` where it can."""
+    """A cut of `run` into len(expected) marks from `known`, agreeing with `expected` where it can."""
     key = (len(run), len(expected))
     if key in seen:
         return seen[key]
@@ -110,9 +116,9 @@ def _search(
     widths = [w for w in (len(expected[0]), 1, 2, 3) if 0 < w <= len(run)]
     for width in dict.fromkeys(sorted(widths, key=lambda w: run[:w] != expected[0])):
         mark = run[:width]
-        if mark != _MANY and not mark.isdigit():
+        if mark not in known:
             continue
-        rest = _search(run[width:], expected[1:], seen)
+        rest = _search(run[width:], expected[1:], known, seen)
         if rest is not None:
             seen[key] = [mark, *rest]
             break
@@ -191,7 +197,7 @@ class CellWatcher:
         expected = [
             _mark(ledger[self._known[i]]) if i in self._known else "" for i in range(len(reading.positions))
         ]
-        marks = split_owners(reading.owners, reading.positions, expected)
+        marks = split_owners(reading.owners, reading.positions, expected, reading.spans)
         wrong: list[str] = []
         cells: list[str] = []
         for cell, (mark, position) in enumerate(zip(marks, reading.positions, strict=True)):

@@ -38,9 +38,8 @@ def callback(ctx: Context) -> None:
 
 @check("engine", "numbers added on an object of the grader")
 def engine(ctx: Context) -> None:
-    for n in (1, 4):
+    for n in (4, 1):
         remote = ctx.remote(Engine(limit=4), ["add", "total"], attrs={"limit": 4}, label="engine")
-        ctx.misconception("n missing", lambda n=n, a=n: a == n - 1, "never true here")
         ctx.expect_equal(ctx.guest.call("drive", remote, n), n * (n + 1) // 2, where=f"drive(engine, {n})")
 
 
