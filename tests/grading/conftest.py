@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-EXERCISES = Path(__file__).parent / "exercises"
+Condition = Callable[[], bool]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def exercises() -> Path:
-    return EXERCISES
+    """The test exercises `sum` and `calls`."""
+    return Path(__file__).parent / "exercises"
 
 
 @pytest.fixture
@@ -24,33 +25,42 @@ def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def processes() -> dict[int, tuple[int, str]]:
-    """All processes that are not zombies: pid → (parent, state)."""
+@pytest.fixture(scope="session")
+def descendants() -> Callable[[int], set[int]]:
+    """Children, grandchildren … of a process that are not zombies."""
+
+    def find(pid: int) -> set[int]:
+        table = _parents()
+        found: set[int] = set()
+        while more := {child for child, parent in table.items() if parent in found | {pid}} - found:
+            found |= more
+        return found
+
+    return find
+
+
+def _parents() -> dict[int, int]:
     found = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             try:
                 rest = (folder / "stat").read_bytes().rpartition(b")")[2].split()
             except OSError:
-                continue
+                continue  # it ended meanwhile
             if rest[0] != b"Z":
-                found[int(folder.name)] = (int(rest[1]), rest[0].decode())
+                found[int(folder.name)] = int(rest[1])
     return found
 
 
-def descendants(pid: int) -> set[int]:
-    """Children, grandchildren … of a process."""
-    table = processes()
-    found: set[int] = set()
-    while more := {child for child, (parent, _) in table.items() if parent in found | {pid}} - found:
-        found |= more
-    return found
+@pytest.fixture(scope="session")
+def wait_until() -> Callable[[Condition], bool]:
+    """Look again until the condition holds; False when it does not within ten seconds."""
 
+    def wait(condition: Condition) -> bool:
+        end = time.monotonic() + 10.0
+        while time.monotonic() < end:
+            if condition():
+                return True
+        return condition()
 
-def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
-    """Look again until the condition holds; False when it does not in time."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():
-            return True
-    return condition()
+    return wait

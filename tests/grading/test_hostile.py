@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
-import socket
 import textwrap
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 import pytest_asyncio
-from conftest import EXERCISES, descendants, wait_until
 
 from tutor.grading.client import JudgeClient
-from tutor.grading.process import GuestProcess
 from tutor.grading.verdict import Verdict
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
+EXERCISES = Path(__file__).parent / "exercises"
 SOLUTION = EXERCISES / "sum" / "solution.py"
 CALL_SECONDS = 1.0
 
@@ -54,7 +53,7 @@ CASES = [
     Hostile("an int equal to everything", "fail", "total([", "return YesInt(0)"),
     Hostile("closes all files", "error", "closed the pipe", "os.closerange(0, 4096)\ntime.sleep(3600)"),
     Hostile(
-        "closes all files and returns", "error", "during call 1", "os.closerange(0, 4096)\nreturn sum(numbers)"
+        "closes files, returns", "error", "during call 1", "os.closerange(0, 4096)\nreturn sum(numbers)"
     ),
     Hostile(
         "writes to every pipe",
@@ -92,9 +91,9 @@ CASES = [
     Hostile("broken exception", "fail", "Rude", "raise Rude"),
     Hostile("cyclic answer", "fail", "contains itself", "held = []\nheld.append(held)\nreturn held"),
     Hostile("generator", "fail", "a generator (wrap it in list(...))", "return (n for n in numbers)"),
-    Hostile("replaces the runner's tools", "error", "call 1 of total", "os.write = os.read = None\nos._exit(7)"),
+    Hostile("replaces tools", "error", "call 1 of total", "os.write = os.read = None\nos._exit(7)"),
     Hostile("too large an answer", "fail", "(limit 64)", "return bytes(70 * 2**20)"),
-    Hostile("fills the disk", "fail", "OSError", "open('big', 'wb').write(bytes(10**8))\nreturn sum(numbers)"),
+    Hostile("fills the disk", "fail", "OSError", "open('big', 'wb').write(bytes(10**8))\nreturn 0"),
 ]  # fmt: skip
 
 PRELUDE = """
@@ -137,14 +136,20 @@ async def grade(judge: JudgeClient, path: Path) -> Verdict:
     return await judge.verdict("sum", path, call_seconds=CALL_SECONDS)
 
 
-def only_the_spare_runs(judge: JudgeClient) -> bool:
-    """The judge's one guest in reserve is two processes."""
-    assert judge.pid is not None
-    return len(descendants(judge.pid)) == 2
+@pytest.fixture
+def nothing_left(
+    judge: JudgeClient,
+    descendants: Callable[[int], set[int]],
+    wait_until: Callable[[Callable[[], bool]], bool],
+) -> Callable[[], bool]:
+    """Whether only the guest in reserve (two processes) is left under the judge, at the latest in a while."""
+    return lambda: wait_until(lambda: len(descendants(judge.pid or 0)) == 2)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name.replace(" ", "-"))
-async def test_misbehaviour_never_passes(judge: JudgeClient, case: Hostile, tmp_path: Path) -> None:
+async def test_misbehaviour_never_passes(
+    judge: JudgeClient, case: Hostile, tmp_path: Path, nothing_left: Callable[[], bool]
+) -> None:
     await judge.start()
     before, started = judge.pid, time.monotonic()
     verdict = await grade(judge, submission(case, tmp_path))
@@ -154,26 +159,36 @@ async def test_misbehaviour_never_passes(judge: JudgeClient, case: Hostile, tmp_
     assert any(case.phrase in message for message in messages), messages
     assert judge.pid == before, "the judge itself survives"
     assert (await grade(judge, SOLUTION)).passed
-    assert wait_until(lambda: only_the_spare_runs(judge))
+    assert nothing_left()
 
 
 LEFTOVERS = {
-    "thread": "threading.Thread(target=lambda: [time.sleep(0.001) for _ in iter(int, 1)], daemon=True).start()",
+    "thread": "threading.Thread(target=lambda: time.sleep(3600), daemon=True).start()",
     "busy thread that prints": "threading.Thread(target=lambda: [print('x') for _ in iter(int, 1)]).start()",
     "child": "if os.fork() == 0: time.sleep(3600)",
-    "detached child": "if os.fork() == 0:\n        os.setsid()\n        if os.fork() == 0: time.sleep(3600)\n        os._exit(0)",
-    "stubborn child": "if os.fork() == 0:\n        signal.signal(15, signal.SIG_IGN)\n        os.setpgid(0, 0)\n        time.sleep(3600)",
-}  # fmt: skip
+    "detached child": """
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0: time.sleep(3600)
+    os._exit(0)
+""",
+    "stubborn child": """
+if os.fork() == 0:
+    for n in (1, 2, 3, 15): signal.signal(n, signal.SIG_IGN)
+    os.setpgid(0, 0)
+    time.sleep(3600)
+""",
+}
 
 
 @pytest.mark.parametrize("name", LEFTOVERS)
-async def test_a_right_answer_leaves_nothing_running(judge: JudgeClient, name: str, tmp_path: Path) -> None:
+async def test_a_right_answer_leaves_nothing_running(
+    judge: JudgeClient, name: str, tmp_path: Path, nothing_left: Callable[[], bool]
+) -> None:
     case = Hostile(name, "pass", "", f"{LEFTOVERS[name]}\nreturn sum(numbers)")
-    text = submission(case, tmp_path)
-    text.write_text(text.read_text().replace("\n        ", "\n            "))
-    verdict = await grade(judge, text)
+    verdict = await grade(judge, submission(case, tmp_path))
     assert verdict.passed, verdict
-    assert wait_until(lambda: only_the_spare_runs(judge))
+    assert nothing_left()
     assert (await grade(judge, SOLUTION)).passed
 
 
@@ -209,9 +224,7 @@ async def test_a_thread_cannot_call_back_after_its_call(judge: JudgeClient, tmp_
     assert (await grade(judge, SOLUTION)).passed
 
 
-async def test_limits_and_environment_of_the_guest(
-    judge: JudgeClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_limits_and_environment_of_the_guest(judge: JudgeClient, tmp_path: Path) -> None:
     body = (
         "import json, resource as r\n"
         "print(json.dumps([dict(os.environ), os.getcwd(), os.getsid(0) == os.getpgid(0),\n"
@@ -220,32 +233,8 @@ async def test_limits_and_environment_of_the_guest(
     )
     verdict = await grade(judge, submission(Hostile("looks around", "pass", "", body), tmp_path))
     assert verdict.passed
-    import json
-
     environment, folder, own_session, limits = json.loads(verdict.output.splitlines()[0])
     assert "TUTOR_CACHE" not in environment and environment["OMP_NUM_THREADS"] == "1"
     assert environment["HOME"] == folder and not os.path.exists(folder)
     assert own_session
     assert limits == [768 * 2**20, 11, 16 * 2**20, 64]
-
-
-def test_namespaces_cut_the_network_off(tmp_path: Path) -> None:
-    guest = GuestProcess(namespaces=True, scratch=tmp_path)
-    try:
-        guest.wait_ready()
-        granted = not guest.notes
-    finally:
-        guest.close()
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        body = f"import socket\nsocket.create_connection(('127.0.0.1', {port}), 0.5)\nreturn sum(numbers)"
-        path = submission(Hostile("dials", "", "", body), tmp_path)
-        from tutor.grading.client import run_check
-
-        verdict = run_check("sum", path, exercises=EXERCISES)
-    # where the kernel refuses the namespace, the guest says so and the connection works
-    assert verdict.passed is not granted
-    if granted:
-        assert "Network is unreachable" in verdict.checks[0].message
-    else:
-        assert "stay reachable" in guest.notes[0]

@@ -122,9 +122,11 @@ class JudgeClient:
             finally:
                 self._stop_running()
 
-    async def verdict(self, exercise: str, path: Path, seed: int = DEFAULT_SEED) -> Verdict:
-        """Grade a file and return only the verdict; raises as `check` does."""
-        async with aclosing(self.check(exercise, path, seed)) as events:
+    async def verdict(
+        self, exercise: str, path: Path, seed: int = DEFAULT_SEED, call_seconds: float | None = None
+    ) -> Verdict:
+        """Grade a file and return only the verdict; arguments and exceptions as for `check`."""
+        async with aclosing(self.check(exercise, path, seed, call_seconds)) as events:
             async for event in events:
                 if isinstance(event, Finished):
                     return event.verdict
