@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tutor.serving.config import EngineConfig
 from tutor.serving.core import EngineCore
+from tutor.serving.errors import RequestTooLarge
 from tutor.serving.request import Request
 from tutor.trace.events import TraceHeader, TraceRecord
 from tutor.trace.playback import Playback
@@ -53,6 +54,7 @@ configs = st.builds(
     num_blocks=st.integers(24, 60),
     batching=st.sampled_from(["continuous", "static"]),
     prefix_caching=st.booleans(),
+    chunked_prefill=st.booleans(),
     max_parked=st.integers(0, 8),
 )
 prompts = st.tuples(
@@ -79,7 +81,12 @@ def test_random_workloads(config, workload, arrivals, abort_at) -> None:  # type
     step = 0
     while pending or core.has_work:
         while pending and pending[0][0] <= step:
-            core.add_request(pending.pop(0)[1])
+            request = pending.pop(0)[1]
+            try:
+                core.add_request(request)
+            except RequestTooLarge:
+                assert not config.chunked_prefill
+                requests.remove(request)
         if abort_at and step == abort_at[1] and f"r{abort_at[0]}" in core.scheduler.requests:
             aborted = f"r{abort_at[0]}"
             core.abort(aborted)

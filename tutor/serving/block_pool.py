@@ -1,106 +1,118 @@
-"""The pool of KV blocks: reference counts, the free queue, and which block holds which hash."""
+"""The pool of KV blocks: reference counts, the free queue, and which block holds which prefix."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 from tutor.serving.errors import ensure
 
 
-@dataclass
 class KVCacheBlock:
     """One block of `block_size` cells; its positions start at `index * block_size` of its prefix.
 
-    A block with ref_cnt 0 and a hash is *cached*: free to be taken, but its content can still be matched.
+    `block_hash` is 0 until the block is full and stored. A block with ref_cnt 0 and a hash is *cached*: free
+    to be taken, but its content can still be matched. `park` is the sequence id that keeps its cells then.
     """
 
-    block_id: int
-    ref_cnt: int = 0
-    block_hash: str = ""
-    parent_hash: str = ""
-    token_ids: tuple[int, ...] = ()
-    index: int = 0
-    park: int | None = None
+    __slots__ = ("block_hash", "block_id", "index", "parent_hash", "park", "ref_cnt", "token_ids")
+
+    def __init__(self, block_id: int) -> None:
+        self.block_id = block_id
+        self.ref_cnt = 0
+        self.block_hash = 0
+        self.parent_hash = 0
+        self.token_ids: tuple[int, ...] = ()
+        self.index = 0
+        self.park: int | None = None
+
+    def __repr__(self) -> str:
+        return f"KVCacheBlock({self.block_id}, ref_cnt={self.ref_cnt}, index={self.index})"
 
 
 class BlockPool:
-    """Owns all blocks. The free queue is in eviction order: least recently used first, tails before heads."""
+    """Owns all blocks.
+
+    Blocks without content come first when one is taken; then cached ones, least recently used first and
+    tails before heads (a request frees its last block first).
+    """
 
     def __init__(self, num_blocks: int) -> None:
         self.blocks = [KVCacheBlock(block_id) for block_id in range(num_blocks)]
-        self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(num_blocks))
-        self._by_hash: dict[str, int] = {}
+        self._empty: list[KVCacheBlock] = self.blocks[::-1]
+        self._cached: OrderedDict[int, KVCacheBlock] = OrderedDict()
+        self._by_hash: dict[int, KVCacheBlock] = {}
 
     @property
     def num_free(self) -> int:
-        return len(self._free)
+        return len(self._empty) + len(self._cached)
 
     @property
     def num_used(self) -> int:
-        return len(self.blocks) - len(self._free)
+        return len(self.blocks) - self.num_free
 
-    def find(self, block_hash: str) -> KVCacheBlock | None:
-        """The block stored under a hash, in use or cached."""
-        block_id = self._by_hash.get(block_hash)
-        return None if block_id is None else self.blocks[block_id]
+    def find(self, block_hash: int, token_ids: tuple[int, ...]) -> KVCacheBlock | None:
+        """The block stored under a hash, in use or cached; None if its tokens differ (a collision)."""
+        block = self._by_hash.get(block_hash)
+        return block if block is not None and block.token_ids == token_ids else None
 
     def take(self) -> KVCacheBlock:
-        """Take the first free block (ref_cnt 1). The caller handles its old hash by `forget`."""
-        block_id, _ = self._free.popitem(last=False)
-        block = self.blocks[block_id]
+        """Take a free block (ref_cnt 1). A cached one still carries its hash: the caller evicts it."""
+        block = self._empty.pop() if self._empty else self._cached.popitem(last=False)[1]
         block.ref_cnt = 1
         return block
-
-    def peek_free(self) -> KVCacheBlock:
-        return self.blocks[next(iter(self._free))]
 
     def share(self, block: KVCacheBlock) -> None:
         """One more owner; a cached block leaves the free queue."""
         if block.ref_cnt == 0:
-            del self._free[block.block_id]
+            del self._cached[block.block_id]
         block.ref_cnt += 1
 
     def release(self, block: KVCacheBlock) -> bool:
         """One owner less. True when nobody holds it any more; it is then free."""
-        ensure(block.ref_cnt > 0, f"block {block.block_id} was freed twice")
+        ensure(block.ref_cnt > 0, "a block was freed twice")
         block.ref_cnt -= 1
         if block.ref_cnt:
             return False
-        self._free[block.block_id] = None
-        if not block.block_hash:
-            # Nothing is lost by reusing it, so it goes before every cached block.
-            self._free.move_to_end(block.block_id, last=False)
+        if block.block_hash:
+            self._cached[block.block_id] = block
+        else:
+            self._empty.append(block)
         return True
 
-    def store(self, block: KVCacheBlock, block_hash: str, parent: str, tokens: tuple[int, ...]) -> bool:
+    def store(self, block: KVCacheBlock, block_hash: int, parent: int, tokens: tuple[int, ...]) -> bool:
         """Remember a full block under its hash. False if another block already holds this content."""
-        if block_hash in self._by_hash:
+        if self._by_hash.setdefault(block_hash, block) is not block:
             return False
         block.block_hash, block.parent_hash, block.token_ids = block_hash, parent, tokens
-        self._by_hash[block_hash] = block.block_id
         return True
 
     def forget(self, block: KVCacheBlock) -> None:
         """Drop a block's hash: its content can no longer be matched."""
         self._by_hash.pop(block.block_hash, None)
-        block.block_hash, block.parent_hash, block.token_ids = "", "", ()
-        if block.block_id in self._free:
-            self._free.move_to_end(block.block_id, last=False)
+        block.block_hash, block.parent_hash, block.token_ids = 0, 0, ()
+        if self._cached.pop(block.block_id, None) is not None:
+            self._empty.append(block)
 
-    def cached_in_eviction_order(self) -> list[KVCacheBlock]:
-        return [self.blocks[b] for b in self._free if self.blocks[b].block_hash]
+    def cached(self) -> Iterator[KVCacheBlock]:
+        """Cached blocks in eviction order."""
+        return iter(self._cached.values())
 
     def check_integrity(self) -> None:
+        empty = {block.block_id for block in self._empty}
+        ensure(len(empty) == len(self._empty), "a block is twice in the free list")
+        ensure(not empty & self._cached.keys(), "a block is both empty and cached")
         ensure(self.num_free + self.num_used == len(self.blocks), "free + used blocks != all blocks")
         for block in self.blocks:
-            ensure(block.ref_cnt >= 0, f"block {block.block_id} has ref_cnt {block.ref_cnt}")
-            free = block.block_id in self._free
+            name = f"block {block.block_id}"
+            ensure(block.ref_cnt >= 0, f"{name} has ref_cnt {block.ref_cnt}")
+            free = block.block_id in empty or block.block_id in self._cached
+            ensure(free == (block.ref_cnt == 0), f"{name}: free is {free}, ref_cnt {block.ref_cnt}")
             ensure(
-                free == (block.ref_cnt == 0), f"block {block.block_id}: free {free}, ref_cnt {block.ref_cnt}"
+                (block.block_id in self._cached) <= bool(block.block_hash), f"{name} is cached without hash"
             )
             if block.block_hash:
                 found = self._by_hash.get(block.block_hash)
-                ensure(found == block.block_id, f"block {block.block_id}: its hash leads to block {found}")
-        for block_hash, block_id in self._by_hash.items():
-            ensure(self.blocks[block_id].block_hash == block_hash, f"hash {block_hash} is stale")
+                ensure(found is block, f"{name}: its hash leads to {found}")
+        stored = sum(bool(block.block_hash) for block in self.blocks)
+        ensure(stored == len(self._by_hash), f"{stored} blocks have a hash, {len(self._by_hash)} are indexed")

@@ -12,9 +12,12 @@ from tutor.trace.store import Recorder
 
 
 class EngineCore:
-    """Drives a scheduler and a model runner; one `step()` is one forward pass over a mixed batch."""
+    """Drives a scheduler and a model runner; one `step()` is one forward pass over a mixed batch.
 
-    def __init__(self, config: EngineConfig, runner: ModelRunner, recorder: Recorder) -> None:
+    Without a recorder nothing is recorded.
+    """
+
+    def __init__(self, config: EngineConfig, runner: ModelRunner, recorder: Recorder | None = None) -> None:
         self.config = config
         self.runner = runner
         self._record = recorder
@@ -36,14 +39,16 @@ class EngineCore:
         """Run one step; None when there is nothing to do."""
         if not self.has_work:
             return None
-        self._record.step += 1
+        if self._record:
+            self._record.step += 1
         output = self.scheduler.schedule()
         if output.scheduled:
             result = self.runner.execute(output)
         else:
             self.runner.apply(output.operations)
             result = ModelRunnerOutput({}, 0.0)
-        self._record(ev.StepExecuted(result.duration, output.num_tokens))
+        if self._record:
+            self._record(ev.StepExecuted(result.duration, output.num_tokens))
         self.scheduler.update(output, result, self.runner.piece)
         self.runner.apply(self.scheduler.kv.take_operations())
         return result

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from tutor.serving.request import SamplingParams
 
 
-@dataclass(frozen=True)
-class SeqCopy:
+class SeqCopy(msgspec.Struct, frozen=True):
     """Let sequence `dst` own the cells of `src` at positions start..end-1 as well (no data is copied)."""
 
     src: int
@@ -17,8 +16,7 @@ class SeqCopy:
     end: int
 
 
-@dataclass(frozen=True)
-class SeqRemove:
+class SeqRemove(msgspec.Struct, frozen=True):
     """Sequence `seq` gives up its cells from position `start` on."""
 
     seq: int
@@ -28,8 +26,7 @@ class SeqRemove:
 KVOperation = SeqCopy | SeqRemove
 
 
-@dataclass(frozen=True)
-class ScheduledRequest:
+class ScheduledRequest(msgspec.Struct, frozen=True):
     """One request's share of a step: `token_ids` at positions start, start + 1, … in lane `slot`.
 
     `samples` is True when the last of them is the newest token, so that a next token can be drawn.
@@ -44,20 +41,18 @@ class ScheduledRequest:
     sampling: SamplingParams
 
 
-@dataclass(frozen=True)
-class SchedulerOutput:
+class SchedulerOutput(msgspec.Struct, frozen=True):
     """A step: KV operations first, in order, then one forward pass over all scheduled tokens."""
 
-    scheduled: tuple[ScheduledRequest, ...]
-    operations: tuple[KVOperation, ...]
+    scheduled: list[ScheduledRequest]
+    operations: list[KVOperation]
 
     @property
     def num_tokens(self) -> int:
         return sum(len(share.token_ids) for share in self.scheduled)
 
 
-@dataclass(frozen=True)
-class ModelRunnerOutput:
+class ModelRunnerOutput(msgspec.Struct, frozen=True):
     """`sampled`: next token by request id. `duration`: seconds of the step by the runner's clock."""
 
     sampled: dict[str, int]

@@ -5,6 +5,10 @@ from __future__ import annotations
 import codecs
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tutor.serving.block_pool import KVCacheBlock
 
 
 class RequestStatus(Enum):
@@ -20,7 +24,7 @@ class RequestStatus(Enum):
         return self.name.startswith("FINISHED")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class SamplingParams:
     """How the next token is drawn. temperature 0 is greedy; top_k 0, top_p 1 and min_p 0 are off."""
 
@@ -31,11 +35,13 @@ class SamplingParams:
     seed: int = 0
 
 
-@dataclass
+@dataclass(slots=True, eq=False)
 class Request:
     """One request. Counts are tokens; `num_computed_tokens` is how many have KV in the cache.
 
     Prefill and decode are not modes: what a step has to run is `num_tokens - num_computed_tokens`.
+    `block_table` is written by the KVCacheManager: position p lives in `block_table[p // block_size]`.
+    `cache_salt` keeps its prefixes apart from those of other salts (one a tenant, say).
     """
 
     request_id: str
@@ -45,13 +51,17 @@ class Request:
     prompt: str = ""
     sampling: SamplingParams = field(default_factory=SamplingParams)
     stop_token_ids: frozenset[int] = frozenset()
+    priority: int = 0
+    cache_salt: str = ""
 
     status: RequestStatus = RequestStatus.WAITING
     slot: int | None = None
-    output_token_ids: list[int] = field(default_factory=list)
+    token_ids: list[int] = field(init=False)  # prompt and output so far
     num_computed_tokens: int = 0
     num_cached_tokens: int = 0
     num_preemptions: int = 0
+    block_table: list[KVCacheBlock] = field(default_factory=list, repr=False)
+    num_stored_blocks: int = 0  # leading blocks that were offered to the prefix cache
     _decoder: codecs.IncrementalDecoder = field(
         default_factory=lambda: codecs.getincrementaldecoder("utf-8")("replace"), repr=False
     )
@@ -61,6 +71,7 @@ class Request:
             raise ValueError("a request needs at least one prompt token")
         if self.max_tokens < 1:
             raise ValueError("max_tokens must be at least 1")
+        self.token_ids = list(self.prompt_token_ids)
 
     @property
     def num_prompt_tokens(self) -> int:
@@ -69,29 +80,33 @@ class Request:
     @property
     def num_tokens(self) -> int:
         """Prompt plus output so far; the newest output token has no KV yet."""
-        return len(self.prompt_token_ids) + len(self.output_token_ids)
+        return len(self.token_ids)
+
+    @property
+    def num_output_tokens(self) -> int:
+        return len(self.token_ids) - len(self.prompt_token_ids)
+
+    @property
+    def output_token_ids(self) -> list[int]:
+        return self.token_ids[len(self.prompt_token_ids) :]
 
     @property
     def num_uncomputed_tokens(self) -> int:
-        return self.num_tokens - self.num_computed_tokens
+        return len(self.token_ids) - self.num_computed_tokens
 
     @property
     def is_decoding(self) -> bool:
         """Only the newest output token is left to compute."""
-        return bool(self.output_token_ids) and self.num_uncomputed_tokens == 1
+        return self.num_uncomputed_tokens == 1 and self.num_output_tokens > 0
 
-    def token_ids(self, start: int, end: int) -> list[int]:
-        """Tokens at positions start..end-1 of prompt + output."""
-        split = len(self.prompt_token_ids)
-        if end <= split:
-            return self.prompt_token_ids[start:end]
-        if start >= split:
-            return self.output_token_ids[start - split : end - split]
-        return self.prompt_token_ids[start:] + self.output_token_ids[: end - split]
+    @property
+    def name(self) -> str:
+        """What people call it: its label, else its id."""
+        return self.label or self.request_id
 
     def append(self, token_id: int, piece: bytes) -> str:
         """Add a sampled token; returns the text that became complete (a token may end mid-character)."""
-        self.output_token_ids.append(token_id)
+        self.token_ids.append(token_id)
         return self._decoder.decode(piece)
 
     def flush_text(self) -> str:
@@ -100,8 +115,8 @@ class Request:
 
     def finish_reason(self) -> RequestStatus | None:
         """Whether the newest token ends the request: an end token wins over the length limit."""
-        if self.output_token_ids and self.output_token_ids[-1] in self.stop_token_ids:
+        if self.num_output_tokens and self.token_ids[-1] in self.stop_token_ids:
             return RequestStatus.FINISHED_STOPPED
-        if len(self.output_token_ids) >= self.max_tokens:
+        if self.num_output_tokens >= self.max_tokens:
             return RequestStatus.FINISHED_LENGTH
         return None

@@ -17,19 +17,17 @@ from tutor.serving.kv_cache_manager import KVCacheManager
 from tutor.serving.outputs import ModelRunnerOutput, ScheduledRequest, SchedulerOutput
 from tutor.serving.policy import batching_policy
 from tutor.serving.request import Request, RequestStatus
-from tutor.trace import events as ev
-
-Emit = Callable[[ev.AnyEvent], None]
+from tutor.serving.tracing import Emit, Tracer
 
 
 class _Step:
-    """The step being put together."""
+    """The step being put together: what is given to whom, and how much of the budget is left."""
+
+    __slots__ = ("left", "preempted", "reason", "shares")
 
     def __init__(self, budget: int) -> None:
-        self.budget = budget
         self.left = budget
         self.shares: list[ScheduledRequest] = []
-        self.events: list[ev.ScheduledTokens] = []
         self.preempted = False
         self.reason = ""
 
@@ -37,37 +35,24 @@ class _Step:
         assert request.slot is not None
         start = request.num_computed_tokens
         end = start + num_tokens
+        tokens = request.token_ids
         self.shares.append(
             ScheduledRequest(
-                request.request_id, request.slot, request.token_ids(start, end), start,
-                end == request.num_tokens, len(request.output_token_ids), request.sampling,
+                request.request_id, request.slot, tokens[start:end], start, end == len(tokens),
+                len(tokens) - len(request.prompt_token_ids), request.sampling,
             )
-        )  # fmt: skip
-        phase = "decode" if request.is_decoding else "prefill"
-        self.events.append(
-            ev.ScheduledTokens(request.request_id, request.slot, start, num_tokens, phase,
-                               self._why(request, num_tokens))
         )  # fmt: skip
         self.left -= num_tokens
 
-    def _why(self, request: Request, num_tokens: int) -> str:
-        if request.is_decoding:
-            return "decodes its newest token"
-        left = request.num_uncomputed_tokens
-        if num_tokens == left:
-            return f"gets all {left} tokens it still has to compute"
-        given = self.budget - self.left
-        return f"gets {num_tokens} of {left} tokens: budget {self.budget} - {given} already given"
-
 
 class Scheduler:
-    """Owns the waiting and running queues and the slots."""
+    """Owns the waiting and running queues and the slots. Without `emit` nothing is recorded."""
 
-    def __init__(self, config: EngineConfig, emit: Emit) -> None:
+    def __init__(self, config: EngineConfig, emit: Emit | None = None) -> None:
         self.config = config
         self.policy = batching_policy(config.batching)
-        self.kv = KVCacheManager(config, emit)
-        self._emit = emit
+        self._tell = Tracer(emit)
+        self.kv = KVCacheManager(config, self._tell)
         self.requests: dict[str, Request] = {}
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []
@@ -77,6 +62,14 @@ class Scheduler:
 
     def add(self, request: Request) -> None:
         """Queue a request. RequestTooLarge if it could not run even alone."""
+        self._check_size(request)
+        if request.request_id in self.requests:
+            raise ValueError(f"request id {request.request_id} is already in the engine")
+        self.requests[request.request_id] = request
+        self.waiting.append(request)
+        self._tell.arrived(request, len(self.waiting) - 1)
+
+    def _check_size(self, request: Request) -> None:
         needed = self.kv.blocks_for(request.num_prompt_tokens + request.max_tokens)
         if needed > self.config.num_blocks:
             raise RequestTooLarge(
@@ -84,27 +77,14 @@ class Scheduler:
                 f"({request.num_prompt_tokens} prompt + {request.max_tokens} output); "
                 f"there are {self.config.num_blocks}."
             )
-        if not self.config.chunked_prefill and request.num_prompt_tokens > self.config.max_num_batched_tokens:
-            raise RequestTooLarge(
-                f"Request {request.request_id} has {request.num_prompt_tokens} prompt tokens; without "
-                f"chunked prefill they must fit the budget of {self.config.max_num_batched_tokens} a step."
-            )
-        if request.request_id in self.requests:
-            raise ValueError(f"request id {request.request_id} is already in the engine")
-        self.requests[request.request_id] = request
-        self.waiting.append(request)
-        self._emit(
-            ev.RequestArrived(
-                request.request_id,
-                request.label,
-                request.num_prompt_tokens,
-                request.max_tokens,
-                request.prompt,
-            )
-        )
-        place = len(self.waiting) - 1
-        reason = f"{place} before it" if place else "next to be admitted"
-        self._emit(ev.RequestQueued(request.request_id, place, reason))
+        if not self.config.chunked_prefill:
+            # A preempted request is recomputed with its output, which then has to fit as well.
+            longest = request.num_prompt_tokens + request.max_tokens
+            if longest > self.config.max_num_batched_tokens:
+                raise RequestTooLarge(
+                    f"Request {request.request_id} may grow to {longest} tokens; without chunked prefill "
+                    f"they must fit the budget of {self.config.max_num_batched_tokens} tokens a step."
+                )
 
     def abort(self, request_id: str) -> None:
         """Finish a request now and free its blocks."""
@@ -130,48 +110,51 @@ class Scheduler:
         self.policy.begin_step(len(self.running), len(self.waiting), self.config.max_num_seqs)
         # Decodes first: each costs one token and has a user waiting for it.
         for request in sorted(self.running, key=lambda r: not r.is_decoding):
-            if request.status is RequestStatus.RUNNING and step.left:
+            if step.left and request.status is RequestStatus.RUNNING:
                 self._schedule_running(request, step)
-        if not step.preempted:
+        if self.waiting and not step.preempted:
             self._admit(step)
-        operations = self.kv.take_operations()
-        self._emit(
-            ev.StepScheduled(
-                tuple(step.events), len(self.running), len(self.waiting), step.budget, step.reason
-            )
-        )
-        return SchedulerOutput(tuple(step.shares), operations)
+        self._tell.step(
+            step.shares, self.requests, num_running=len(self.running), num_waiting=len(self.waiting),
+            budget=self.config.max_num_batched_tokens, reason=step.reason,
+        )  # fmt: skip
+        return SchedulerOutput(step.shares, self.kv.take_operations())
 
     def _schedule_running(self, request: Request, step: _Step) -> None:
         num_new = min(request.num_uncomputed_tokens, step.left)
-        while not self.kv.can_allocate(request, num_new):
-            scheduled = {share.request_id for share in step.shares}
-            victim = next(r for r in reversed(self.running) if r.request_id not in scheduled)
-            self._preempt(victim, request)
-            step.preempted = True
-            step.reason = f"blocks ran out: {victim.label} was preempted"
-            if victim is request:
-                return
-        self.kv.allocate(request, num_new)
+        if not self.kv.has_room(request, num_new):
+            while not self.kv.can_allocate(request, num_new):
+                victim = self._victim(step)
+                self._preempt(victim, request)
+                step.preempted = True
+                step.reason = f"blocks ran out: {victim.name} was preempted"
+                if victim is request:
+                    return
+            self.kv.allocate(request, num_new)
         step.add(request, num_new)
+
+    def _victim(self, step: _Step) -> Request:
+        """The request that joined last among those that the step has given nothing yet."""
+        scheduled = {share.request_id for share in step.shares}
+        return next(r for r in reversed(self.running) if r.request_id not in scheduled)
 
     def _admit(self, step: _Step) -> None:
         while self.waiting:
             request = self.waiting[0]
             blocked = self._why_not(request, step)
             if blocked:
-                step.reason = f"{request.label} waits: {blocked}"
+                step.reason = f"{request.name} waits: {blocked}"
                 return
             matched = self.kv.match(request)
             cached = len(matched) * self.config.block_size
             num_new = min(request.num_tokens - cached, step.left)
             if not self.config.chunked_prefill and num_new < request.num_tokens - cached:
-                step.reason = f"{request.label} waits: its prompt does not fit the {step.left} tokens left"
+                step.reason = f"{request.name} waits: its prompt does not fit the {step.left} tokens left"
                 return
             if not self.kv.can_allocate(request, num_new, matched):
                 needed = self.kv.blocks_for(cached + num_new) - len(matched)
                 free = self.kv.pool.num_free
-                step.reason = f"{request.label} waits: it needs {needed} new blocks, {free} are free"
+                step.reason = f"{request.name} waits: it needs {needed} new blocks, {free} are free"
                 return
             self.waiting.popleft()
             self.policy.admitted()
@@ -186,7 +169,7 @@ class Scheduler:
         if None not in self._slots:
             return f"all {len(self._slots)} slots are taken"
         if step.left == 0:
-            return f"the step's budget of {step.budget} tokens is used up"
+            return f"the step's budget of {self.config.max_num_batched_tokens} tokens is used up"
         return ""
 
     def _start(self, request: Request, matched: list[KVCacheBlock]) -> None:
@@ -196,18 +179,11 @@ class Scheduler:
         resumed = request.status is RequestStatus.PREEMPTED
         request.status = RequestStatus.RUNNING
         self.running.append(request)
-        cached = len(matched) * self.config.block_size
-        reason = f"slot {slot} is free, budget and blocks suffice"
-        if resumed:
-            reason = f"resumes in slot {slot}: {request.num_tokens - cached} tokens are recomputed"
-        self._emit(ev.RequestScheduled(request.request_id, cached, reason))
-        self._emit(ev.SlotAssigned(slot, request.request_id))
+        self._tell.admitted(request, len(matched) * self.config.block_size, resumed)
         request.num_cached_tokens = request.num_computed_tokens = self.kv.share_prefix(request, matched)
 
     def _preempt(self, victim: Request, winner: Request) -> None:
-        name = "its own next token" if victim is winner else f"{winner.label}'s next tokens"
-        reason = f"no free block for {name}; it joined last, so it gives up its blocks"
-        self._emit(ev.RequestPreempted(victim.request_id, victim.num_computed_tokens, reason))
+        self._tell.preempted(victim, winner)
         self.kv.free(victim, "preempted")
         self._release_slot(victim)
         self.running.remove(victim)
@@ -239,12 +215,12 @@ class Scheduler:
         finished = request.finish_reason()
         if finished is not None:
             text += request.flush_text()
-        self._emit(ev.TokensEmitted(request.request_id, (token_id,), text))
+        self._tell.emitted(request, token_id, text)
         if finished is not None:
             self._finish(request, finished)
 
     def _finish(self, request: Request, status: RequestStatus) -> None:
-        self._emit(ev.RequestFinished(request.request_id, status.value))
+        self._tell.finished(request, status.value)
         if request.slot is not None:
             self.kv.free(request, status.value)
             if not self.policy.holds_slots:
@@ -263,7 +239,7 @@ class Scheduler:
     def _release_slot(self, request: Request) -> None:
         assert request.slot is not None
         self._slots[request.slot] = None
-        self._emit(ev.SlotReleased(request.slot, request.request_id))
+        self._tell.slot_released(request)
         request.slot = None
 
     def check_integrity(self) -> None:

@@ -1,0 +1,120 @@
+"""What the scheduler tells the trace, with the reason for every decision.
+
+Kept apart so that scheduler and manager read as decisions only, and so that a run without a trace builds
+no event and no sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tutor.serving.block_pool import KVCacheBlock
+from tutor.serving.outputs import ScheduledRequest
+from tutor.serving.prefix_cache import hex_hash
+from tutor.serving.request import Request
+from tutor.trace import events as ev
+
+Emit = Callable[[ev.AnyEvent], None]
+
+
+class Tracer:
+    """Turns decisions into events; with `emit` None every method does nothing."""
+
+    def __init__(self, emit: Emit | None) -> None:
+        self._emit = emit
+
+    # --- requests -------------------------------------------------------------------------------
+
+    def arrived(self, r: Request, place: int) -> None:
+        if self._emit:
+            self._emit(ev.RequestArrived(r.request_id, r.label, r.num_prompt_tokens, r.max_tokens, r.prompt))
+            reason = f"{place} before it" if place else "next to be admitted"
+            self._emit(ev.RequestQueued(r.request_id, place, reason))
+
+    def admitted(self, r: Request, cached: int, resumed: bool) -> None:
+        if self._emit:
+            reason = f"slot {r.slot} is free, budget and blocks suffice"
+            if resumed:
+                reason = f"resumes in slot {r.slot}: {r.num_tokens - cached} tokens are recomputed"
+            self._emit(ev.RequestScheduled(r.request_id, cached, reason))
+            self._emit(ev.SlotAssigned(r.slot or 0, r.request_id))
+
+    def preempted(self, victim: Request, winner: Request) -> None:
+        if self._emit:
+            name = "its own next token" if victim is winner else f"{winner.name}'s next tokens"
+            reason = f"no free block for {name}; it joined last, so it gives up its blocks"
+            self._emit(ev.RequestPreempted(victim.request_id, victim.num_computed_tokens, reason))
+
+    def emitted(self, r: Request, token_id: int, text: str) -> None:
+        if self._emit:
+            self._emit(ev.TokensEmitted(r.request_id, (token_id,), text))
+
+    def finished(self, r: Request, reason: str) -> None:
+        if self._emit:
+            self._emit(ev.RequestFinished(r.request_id, reason))
+
+    def slot_released(self, r: Request) -> None:
+        if self._emit:
+            self._emit(ev.SlotReleased(r.slot or 0, r.request_id))
+
+    # --- blocks ---------------------------------------------------------------------------------
+
+    def matched(self, r: Request, blocks: Sequence[KVCacheBlock], sources: Sequence[str], size: int) -> None:
+        if self._emit and blocks:
+            ids = tuple(block.block_id for block in blocks)
+            names = ", ".join(dict.fromkeys(sources))
+            self._emit(ev.PrefixMatched(r.request_id, names, len(ids) * size, ids))
+
+    def allocated(self, r: Request, taken: Sequence[KVCacheBlock], num_new: int) -> None:
+        if self._emit:
+            reason = f"{r.num_computed_tokens} + {num_new} tokens need {len(r.block_table)} blocks"
+            self._emit(ev.BlocksAllocated(r.request_id, tuple(b.block_id for b in taken), reason))
+
+    def stored(self, block: KVCacheBlock) -> None:
+        if self._emit:
+            self._emit(
+                ev.BlockStored(block.block_id, hex_hash(block.block_hash), hex_hash(block.parent_hash))
+            )
+
+    def evicted(self, block: KVCacheBlock, reason: str) -> None:
+        if self._emit:
+            self._emit(ev.BlockEvicted(block.block_id, hex_hash(block.block_hash), reason))
+
+    def freed(self, r: Request, released: Sequence[int], reason: str) -> None:
+        if self._emit:
+            ids = tuple(block.block_id for block in r.block_table)
+            self._emit(ev.BlocksFreed(r.request_id, ids, tuple(released), reason))
+
+    # --- steps ----------------------------------------------------------------------------------
+
+    def step(
+        self,
+        shares: Sequence[ScheduledRequest],
+        requests: dict[str, Request],
+        *,
+        num_running: int,
+        num_waiting: int,
+        budget: int,
+        reason: str,
+    ) -> None:
+        if not self._emit:
+            return
+        told: list[ev.ScheduledTokens] = []
+        left = budget
+        for share in shares:
+            r = requests[share.request_id]
+            count = len(share.token_ids)
+            phase = "decode" if r.is_decoding else "prefill"
+            why = _why(r, count, budget, left)
+            told.append(ev.ScheduledTokens(r.request_id, share.slot, share.start, count, phase, why))
+            left -= count
+        self._emit(ev.StepScheduled(tuple(told), num_running, num_waiting, budget, reason))
+
+
+def _why(r: Request, count: int, budget: int, left: int) -> str:
+    if r.is_decoding:
+        return "decodes its newest token"
+    missing = r.num_uncomputed_tokens
+    if count == missing:
+        return f"gets all {missing} tokens it still has to compute"
+    return f"gets {count} of {missing} tokens: budget {budget} - {budget - left} already given"
