@@ -205,10 +205,26 @@ def one_more_token(ctx: Context) -> None:
     )
 
 
+@check("arguments left out", "the defaults are one sequence, f16 for K and V, and one pool: exact bytes")
+def defaults(ctx: Context) -> None:
+    cases: tuple[tuple[dict[str, Any], Setting], ...] = (
+        ({}, Setting(600)),
+        ({"n_seq": 4}, Setting(600, 4)),
+        ({"unified": False}, Setting(600, unified=False)),
+    )
+    for given, meant in cases:
+        got = ctx.guest.call("kv_bytes", *SMOLLM2[:3], 600, **given)
+        left_out = ", ".join(f"{name}={value}" for name, value in given.items()) or "nothing"
+        note = f"Given after n_ctx: {left_out}. Keep the defaults of the signature."
+        ctx.expect_equal(got, formula(SMOLLM2, meant), where="kv_bytes(30, 3, 64, 600, …)", note=note)
+
+
 # Shapes from the models' published config.json; DeepSeek-V3 stores one vector of 512 + 64 numbers and no V.
 PUBLISHED = (
     (Shape(32, 8, 128, 32), Setting(131072)),
     (Shape(80, 8, 128, 64), Setting(131072)),
+    (Shape(80, 8, 128, 64), Setting(8192, 1, "q4_0", "q8_0")),
+    (Shape(32, 8, 128, 32), Setting(8192, 1, "q4_1", "q4_1")),
     (Shape(28, 4, 128, 28), Setting(32768, 1, "q8_0", "q4_0")),
     (Shape(61, 1, 576), Setting(32768, 1, "bf16", None)),
     (Shape(61, 1, 576), Setting(5000, 4, "q8_0", None, unified=False)),

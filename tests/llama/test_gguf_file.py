@@ -18,11 +18,10 @@ from tutor.llama.errors import BrokenModel
 MATRIX = np.linspace(-1.0, 1.0, 4 * 64, dtype=np.float32).reshape(4, 64)
 
 
-@pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def write(path: Path, filler: str = "") -> Path:
     """Three tensors, an unusual alignment, and every kind of value."""
-    path = tmp_path_factory.mktemp("gguf") / "small.gguf"
     writer = GGUFWriter(path, "llama")
+    writer.add_string("a.filler", filler)
     writer.add_custom_alignment(64)
     writer.add_uint32("a.number", 7)
     writer.add_bool("a.flag", True)
@@ -43,6 +42,20 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("gguf") / "small.gguf")
+
+
+def test_the_alignment_of_the_file_holds(tmp_path: Path) -> None:
+    """With headers that differ by half of it, the default of 32 would be wrong for one."""
+    for filler in ("", "x" * 32):
+        path = write(tmp_path / "aligned.gguf", filler)
+        header = gguf_file.read_header(path)
+        assert header.data_start % 64 == 0
+        assert np.array_equal(gguf_file.read_weight(path, header, "plain"), MATRIX)
+
+
 def test_reads_shapes_words_and_weights(small: Path) -> None:
     header = gguf_file.read_header(small)
     assert {name: info.shape for name, info in header.tensors.items()} == {
@@ -50,7 +63,6 @@ def test_reads_shapes_words_and_weights(small: Path) -> None:
         "half": (4, 64),
         "quantised": (4, 64),
     }
-    assert header.data_start % 64 == 0
     assert gguf_file.read_strings(small, header, "a.words") == [b"one", "zwölf".encode(), b""]
     assert np.array_equal(gguf_file.read_weight(small, header, "plain"), MATRIX)
     assert np.array_equal(gguf_file.read_weight(small, header, "half"), MATRIX.astype(np.float16))

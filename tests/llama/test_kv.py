@@ -93,7 +93,7 @@ def test_copies_of_nothing_and_onto_itself(model: Model, ids: list[int]) -> None
 def test_exact_contexts_copy_whole_slots_at_the_next_decode(model: Model, ids: list[int]) -> None:
     with Context(model, ContextConfig(n_ctx=768, n_seq_max=3)) as context:
         put(context, ids[:-1], 0)
-        for p0, p1 in ((1, -1), (0, 5), (2, 4)):
+        for p0, p1 in ((1, -1), (0, len(ids) - 2), (2, 4)):
             with pytest.raises(EngineMisuse, match="whole slots only"):
                 kv.seq_cp(context, 0, 1, p0, p1)
         kv.seq_cp(context, 0, 1, 0, len(ids) - 1)
@@ -189,7 +189,7 @@ def test_unguarded_the_same_calls_end_the_process(child, how: str) -> None:  # t
     """Why the guards are there, and that a crash is quick: no debugger is started on it."""
     done = child("-c", RAW, how)
     assert done.returncode == -signal.SIGABRT
-    assert b"debugger" not in done.stdout + done.stderr
+    assert (done.stdout, len(done.stderr.splitlines())) == (b"", 1)
     assert child("-c", RAW, "nothing").returncode == 0
 
 

@@ -259,5 +259,6 @@ def test_kv_buffer_when_the_log_says_nothing(
         reference.kv_buffer_bytes(256)
 
 
-def test_digest(reference: ReferenceModel) -> None:
+def test_digest(reference: ReferenceModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUTOR_CACHE", str(tmp_path))
     assert re.fullmatch(r"[0-9a-f]{64}", reference.digest)

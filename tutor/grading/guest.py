@@ -1,6 +1,6 @@
 """The guest: the process that imports the learner's file and answers calls with plain values.
 
-It is started by the judge as `python -I -X utf8 -c …` with the numbers of two pipes, and consists of two
+It is started by the judge as `python -I -u -X utf8 -c …` with the numbers of two pipes, and consists of two
 processes: a supervisor that only waits, and its child that runs the learner's code.
 
 Covered: the file runs apart from the checks, the model and the verdict; an own session, ended as a

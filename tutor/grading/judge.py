@@ -56,6 +56,10 @@ class Pipe:
         if not data:
             raise ClientGone
         self._data += data
+        self._sort()
+
+    def _sort(self) -> None:
+        """Put whole requests in line. A Cancel of the current run raises and leaves the rest for later."""
         while (body := messages.take_frame(self._data)) is not None:
             request = messages.requests.decode(body)
             if isinstance(request, RunCheck):
@@ -65,6 +69,7 @@ class Pipe:
 
     def next_request(self) -> RunCheck:
         """Block until there is a run to do."""
+        self._sort()  # a run that was cancelled leaves what came behind the Cancel
         while not self._waiting:
             self.on_readable()
         return self._waiting.popleft()

@@ -83,7 +83,7 @@ class GuestProcess:
         root = str(Path(__file__).resolve().parents[2])
         arguments = [root, str(guest_in), str(guest_out), "1" if namespaces else "0"]
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-X", "utf8", "-c", _STARTER, *arguments],
+            [sys.executable, "-I", "-u", "-X", "utf8", "-c", _STARTER, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

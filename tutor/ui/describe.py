@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Iterable
+
 from textual.content import Content
 
 from tutor.curriculum.dag import Course
@@ -11,12 +14,14 @@ from tutor.journal.progress import Progress
 from tutor.ui.theme import state_mark
 from tutor.ui.widgets.course_map import Card
 
+PANEL_WIDTH = 36
+
 STATE_COLORS = {
     "done": "$success",
     "ready": "$primary",
     "in_progress": "$primary",
-    "locked": "$text-muted",
-    "unwritten": "$text-muted",
+    "locked": "$secondary",
+    "unwritten": "$secondary",
 }
 
 
@@ -77,19 +82,24 @@ def panel(lesson: Lesson, states: dict[str, LessonState], progress: Progress, co
     color = STATE_COLORS[state_key(state)]
     lines: list[Content] = [
         Content.styled(lesson.title, "bold"),
-        Content.assemble((f"{mark} {word}", color), (f"   stage {lesson.stage} · {lesson.minutes} min", "$text-muted")),
+        Content.assemble((f"{mark} {word}", color), (f"   stage {lesson.stage} · {lesson.minutes} min", "$secondary")),
         Content(""),
         Content(lesson.line),
         Content(""),
         Content(left_to_do(lesson, state, progress, course)).stylize("$accent"),
         Content(""),
-        Content.styled("YOU WILL", "bold $text-muted"),
-        *(Content.assemble(("• ", "$text-muted"), text) for text in lesson.objectives),
+        Content.styled("YOU WILL", "bold $secondary"),
+        *bullets(lesson.objectives),
     ]
     for heading, ids in (("NEEDS", lesson.needs), ("UNLOCKS", lesson.unlocks)):
-        lines += [Content(""), Content.styled(heading, "bold $text-muted")]
+        lines += [Content(""), Content.styled(heading, "bold $secondary")]
         lines += [_neighbour(course[id], states[id]) for id in ids] or [Content("nothing")]
     return Content("\n").join(lines)
+
+
+def bullets(texts: Iterable[str], width: int = PANEL_WIDTH) -> list[Content]:
+    """Texts as list items whose further lines are indented."""
+    return [Content(textwrap.fill(t, width, initial_indent="• ", subsequent_indent="  ")) for t in texts]
 
 
 def _neighbour(lesson: Lesson, state: LessonState) -> Content:
@@ -108,7 +118,7 @@ def strip(lesson: Lesson, states: dict[str, LessonState], progress: Progress, co
             Content.assemble(
                 (lesson.title, "bold"),
                 (f"  {mark} {word}", STATE_COLORS[state_key(state)]),
-                (f"  {lesson.minutes} min · needs {needs} · unlocks {unlocks}", "$text-muted"),
+                (f"  {lesson.minutes} min · needs {needs} · unlocks {unlocks}", "$secondary"),
             ),
             Content(lesson.line),
             Content(left_to_do(lesson, state, progress, course)).stylize("$accent"),

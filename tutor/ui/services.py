@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from tutor.grading.workspace import Workspace
     from tutor.labs.scenario import Knobs, LabKind
     from tutor.labs.session import LabSession
+    from tutor.trace.store import TraceStore
 
-LabFactory = Callable[["LabKind", "Knobs", "str | None", "Path | None"], "LabSession"]
+LabFactory = Callable[["LabKind", "Knobs", "str | None", "TraceStore | None"], "LabSession"]
 JudgeFactory = Callable[["str | None"], "JudgeClient"]
 WorkspaceFactory = Callable[["Path | None"], "Workspace"]
 
@@ -88,7 +89,7 @@ class Services:
             return str(error)
         return ""
 
-    def lab(self, kind: LabKind, knobs: Knobs, trace: Path | None = None) -> LabSession:
+    def lab(self, kind: LabKind, knobs: Knobs, trace: TraceStore | None = None) -> LabSession:
         return self._make_lab(kind, knobs, self.model, trace)
 
     @property
@@ -108,10 +109,10 @@ class Services:
             self._judge = None
 
 
-def _lab(kind: LabKind, knobs: Knobs, model: str | None, trace: Path | None) -> LabSession:
+def _lab(kind: LabKind, knobs: Knobs, model: str | None, trace: TraceStore | None) -> LabSession:
     from tutor.labs.session import LabSession
 
-    return LabSession(kind, knobs, model, trace)
+    return LabSession(kind, knobs, model, trace=trace)
 
 
 def _judge(model: str | None) -> JudgeClient:

@@ -1,5 +1,5 @@
 # fails: swiglu
-# says: You left the up projection out
+# says: You left the up projection out: multiply by it
 """Three pieces of the forward pass: RMSNorm, SwiGLU and the output head."""
 
 import numpy as np

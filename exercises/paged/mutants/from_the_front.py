@@ -38,8 +38,7 @@ class BlockTable:
 
 def gather(pool: np.ndarray, blocks: list[int], n: int) -> np.ndarray:
     """The first n rows of a request, in the order of its tokens."""
-    rows = pool
-    return rows.reshape(-1, *pool.shape[2:])[:n]
+    return pool.reshape(-1, *pool.shape[2:])[:n]
 
 
 def fork(

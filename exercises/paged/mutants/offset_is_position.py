@@ -39,7 +39,7 @@ class BlockTable:
 def gather(pool: np.ndarray, blocks: list[int], n: int) -> np.ndarray:
     """The first n rows of a request, in the order of its tokens."""
     rows = pool[np.array(blocks, dtype=int)]  # [blocks, block_size, 3, 64]
-    return rows.reshape(-1, *pool.shape[2:])[:n]
+    return rows.reshape(len(blocks) * pool.shape[1], *pool.shape[2:])[:n]
 
 
 def fork(

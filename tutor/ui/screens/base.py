@@ -50,7 +50,7 @@ class TitleBar(Static):
         if gap < 2:
             self.update(left_content.truncate(width, ellipsis=True))
             return
-        self.update(Content.assemble(left_content, " " * gap, (right, "$text-muted")))
+        self.update(Content.assemble(left_content, " " * gap, (right, "$secondary")))
 
 
 class KeyBar(Static):

@@ -12,6 +12,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from tutor.curriculum.schema import Lesson
+from tutor.ui.describe import bullets
 from tutor.ui.services import Services
 
 
@@ -48,7 +49,7 @@ class ClosedScreen(ModalScreen[str]):
                 Content("It does not hold you up: what comes after it opens as if it were done."),
             ]
         lines += [Content(""), Content.styled("What it will teach you to do:", "bold")]
-        lines += [Content(f"• {text}") for text in lesson.objectives]
+        lines += bullets(lesson.objectives, 62)
         lines.append(Content(""))
         if self._target:
             lines.append(Content.assemble(("Enter", "bold"), f" goes to {course[self._target].title}"))

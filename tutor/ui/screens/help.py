@@ -30,7 +30,7 @@ class HelpScreen(ModalScreen[None]):
         lines = [Content.styled(f"Keys: {self._title}", "bold"), Content("")]
         for keys, what in self._keys:
             lines.append(Content.assemble((keys.ljust(width), "bold $accent"), what))
-        lines += [Content(""), Content.styled("Esc closes this.", "$text-muted")]
+        lines += [Content(""), Content.styled("Esc closes this.", "$secondary")]
         with VerticalScroll(id="help"):
             yield Static(Content("\n").join(lines), markup=False)
 

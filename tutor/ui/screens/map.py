@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from tutor.ui.services import Services
 
 FIRST_TIME = (
-    "Welcome. Each card is a lesson; the lines lead from what a lesson needs to what it unlocks.\n"
-    "Arrow keys walk along the lines, Enter opens the marked card. Start with any card that says ready.\n"
-    "Press ? on any screen for its keys. q quits; everything you do is kept."
+    "Welcome. Each card is a lesson; lines lead from what it needs to what it unlocks.\n"
+    "Arrow keys walk along the lines, Enter opens. Start with a card that says ready.\n"
+    "? shows the keys of any screen, q quits here. Everything you do is kept."
 )
 
 

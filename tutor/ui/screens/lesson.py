@@ -1,0 +1,264 @@
+"""A lesson: Read → Predict → Lab → Exercise → Recap, one section at a time under a bar of all five."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical, VerticalScroll
+from textual.content import Content
+from textual.widget import Widget
+from textual.widgets import Static
+
+from tutor.curriculum.errors import CourseError
+from tutor.curriculum.loader import read_lab, read_lesson, read_quiz
+from tutor.curriculum.render import LessonText
+from tutor.curriculum.schema import LabSpec, Lesson, Question
+from tutor.journal.events import LessonOpened, PredictionMade, SectionReached
+from tutor.ui.describe import bullets
+from tutor.ui.inline import inline
+from tutor.ui.quiz import QuizPane
+from tutor.ui.screens.base import Help, KeyBar, TitleBar, TutorScreen
+from tutor.ui.services import Services
+from tutor.ui.theme import state_mark
+from tutor.ui.widgets.section_bar import SectionBar
+
+TITLES = {"read": "Read", "predict": "Predict", "lab": "Lab", "exercise": "Exercise", "recap": "Recap"}
+KEYS = (
+    ("n", "next section", "screen.step(1)"),
+    ("b", "back one", "screen.step(-1)"),
+    ("?", "help", "screen.help"),
+    ("Esc", "map", "screen.back"),
+)
+ENTER = {"lab": ("Enter", "open the lab", "screen.enter"), "exercise": ("Enter", "open the exercise", "screen.enter")}
+
+
+class LessonScreen(TutorScreen):
+    """`test`: testing out shows the questions and the exercise only."""
+
+    CSS_PATH: ClassVar[list[str]] = ["lesson.tcss", "../widgets/question.tcss"]
+    HELP_TITLE = "a lesson"
+    HELP: ClassVar[Help] = (
+        ("n  b", "next section, section before"),
+        ("↑ ↓ PgUp PgDn", "scroll"),
+        ("Enter", "commit an answer; open the lab or the exercise"),
+        ("1 to 9", "choose an answer"),
+        ("a", "after an answer: the same question with fresh numbers"),
+        ("Esc", "back to the map"),
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("n", "step(1)", show=False),
+        Binding("b", "step(-1)", show=False),
+        Binding("enter", "enter", show=False),
+    ]
+
+    def __init__(self, services: Services, lesson: Lesson, *, test: bool = False) -> None:
+        super().__init__(services)
+        self.lesson = lesson
+        self._test = test
+        self.section = ""
+        self._text: LessonText | None = None
+        self._questions: tuple[Question, ...] = ()
+        self._lab: LabSpec | None = None
+        self._problem = ""
+        try:
+            self._text = read_lesson(lesson)
+            self._questions = read_quiz(lesson)
+            self._lab = read_lab(lesson)
+        except CourseError as error:
+            self._problem = f"This lesson cannot be shown whole: {error}"
+
+    @property
+    def sections(self) -> tuple[str, ...]:
+        if self._test:
+            return ("predict", "exercise")
+        present = {"predict": bool(self._asked_here), "lab": self._lab is not None}
+        return tuple(name for name in TITLES if present.get(name, True))
+
+    @property
+    def _asked_here(self) -> tuple[Question, ...]:
+        """The lab asks some of the questions itself, unless there is no lab to come."""
+        later = self._lab.predict if self._lab and not self._test else ()
+        return tuple(question for question in self._questions if question.id not in later)
+
+    def body(self) -> ComposeResult:
+        yield TitleBar(self.lesson.title, f"stage {self.lesson.stage} · {self.lesson.minutes} min")
+        yield SectionBar()
+        if self._problem:
+            yield Static(self._problem, id="problem", markup=False)
+        yield Vertical(id="sections")
+        yield KeyBar(KEYS)
+
+    async def on_mount(self) -> None:
+        self.record(LessonOpened(lesson=self.lesson.id))
+        reached = self.services.progress.lesson(self.lesson.id).sections
+        known = [name for name in self.sections if TITLES[name] in reached]
+        done = self.services.states[self.lesson.id].status == "done"
+        await self.go(known[-1] if known and not done else self.sections[0])
+
+    def on_screen_resume(self) -> None:
+        """Back from the lab or the exercise."""
+        if self.section in ("lab", "exercise", "recap"):
+            self.call_later(self._rebuild)
+
+    async def _rebuild(self) -> None:
+        name = self.section
+        await self.query(f"#section-{name}").remove()
+        await self.go(name)
+
+    # --- sections -------------------------------------------------------------------------------
+
+    async def action_go(self, name: str) -> None:
+        await self.go(name)
+
+    async def go(self, name: str) -> None:
+        """Show a section; it is built when it is first seen."""
+        if name not in self.sections:
+            return
+        self.section = name
+        holder = self.query_one("#sections")
+        pane = next(iter(holder.query_children(f"#section-{name}")), None)
+        if pane is None:
+            makers: dict[str, Callable[[], Widget]] = {
+                "read": self._make_read,
+                "predict": self._make_predict,
+                "lab": self._make_lab,
+                "exercise": self._make_exercise,
+                "recap": self._make_recap,
+            }
+            pane = makers[name]()
+            pane.id = f"section-{name}"
+            pane.add_class("section")
+            await holder.mount(pane)
+        for other in holder.children:
+            other.display = other is pane
+        if isinstance(pane, QuizPane):
+            pane.take_focus()
+        else:
+            pane.focus()
+        if TITLES[name] not in self.services.progress.lesson(self.lesson.id).sections:
+            self.record(SectionReached(lesson=self.lesson.id, section=TITLES[name]))
+        self._show_place()
+
+    def _show_place(self) -> None:
+        reached = self.services.progress.lesson(self.lesson.id).sections
+        rows = [(name, TITLES[name], TITLES[name] in reached) for name in self.sections]
+        self.query_one(SectionBar).show(rows, self.section)
+        extra = (ENTER[self.section],) if self.section in ENTER else ()
+        self.query_one(KeyBar).show((*extra, *KEYS))
+
+    async def action_step(self, step: int) -> None:
+        at = self.sections.index(self.section) + step
+        if 0 <= at < len(self.sections):
+            await self.go(self.sections[at])
+
+    def _make_read(self) -> Widget:
+        return self._markdown(self._text.read if self._text else "")
+
+    def _make_recap(self) -> Widget:
+        text = self._text.recap if self._text else ""
+        return self._markdown(f"## Recap\n\n{text}\n\n{self._unlock_text()}")
+
+    def _markdown(self, text: str) -> Widget:
+        from textual.widgets import Markdown
+
+        return VerticalScroll(Markdown(text, open_links=False))
+
+    def _unlock_text(self) -> str:
+        course, states = self.services.course, self.services.states
+        if not self.lesson.unlocks:
+            return "This lesson is the end of its path."
+        lines = ["## What this unlocks", ""]
+        for id in self.lesson.unlocks:
+            mark, word = state_mark(states[id].status, states[id].written)
+            lines.append(f"- {mark} **{course[id].title}** ({word}): {course[id].line}")
+        if states[self.lesson.id].status != "done":
+            lines += ["", "The lesson is done when its exercise has passed."]
+        return "\n".join(lines)
+
+    def _make_predict(self) -> Widget:
+        after = "Press n for the exercise." if self._test else "Press n to go on."
+        return QuizPane(self._asked_here, after)
+
+    def _make_lab(self) -> Widget:
+        lab = self._lab
+        assert lab is not None  # the section exists only with a lab
+        lines = [Content.styled(lab.title, "bold"), inline(lab.phenomenon), Content(""),
+                 Content.styled("WHAT TO WATCH", "bold $secondary"), *bullets(lab.watch, 76), Content("")]  # fmt: skip
+        runs = self.services.progress.lesson(self.lesson.id).lab_runs
+        if self._unanswered:
+            lines.append(Content("First you commit to a prediction; then the real engine runs."))
+        if runs:
+            lines.append(Content.styled(f"✓ You have run it {runs} time{'s' if runs > 1 else ''}.", "$success"))
+        lines += [Content(""), Content.assemble(("Enter", "bold $accent"), " opens the lab.")]
+        return VerticalScroll(Static(Content("\n").join(lines), markup=False))
+
+    def _make_exercise(self) -> Widget:
+        known = self.services.progress.exercise(self.lesson.id)
+        lines = [Content.styled("Now build it", "bold"),
+                 Content("The exercise is a Python file in your workspace, graded against the real model."), Content("")]  # fmt: skip
+        if known.passed:
+            lines.append(Content.styled("✓ Passed. You can change it and check again.", "$success"))
+        elif known.attempts:
+            failed = ", ".join(known.last_failed_checks) or "the file as a whole"
+            lines.append(Content(f"Checked {known.attempts} times so far. Open: {failed}."))
+        else:
+            lines.append(Content("Not tried yet."))
+        lines += [Content(""), Content.assemble(("Enter", "bold $accent"), " opens the exercise.")]
+        return VerticalScroll(Static(Content("\n").join(lines), markup=False))
+
+    # --- predictions ----------------------------------------------------------------------------
+
+    @property
+    def _unanswered(self) -> tuple[Question, ...]:
+        """Questions that the lab wants answered first."""
+        wanted = self._lab.predict if self._lab else ()
+        made = {prediction.question for prediction in self.services.progress.lesson(self.lesson.id).predictions}
+        return tuple(q for q in self._questions if q.id in wanted and q.id not in made)
+
+    @on(QuizPane.Answered)
+    def _answered(self, event: QuizPane.Answered) -> None:
+        scored = event.scored
+        self.record(
+            PredictionMade(
+                lesson=self.lesson.id,
+                question=event.question,
+                answer=scored.answer,
+                expected=scored.expected,
+                correct=scored.correct,
+            )
+        )
+
+    @on(QuizPane.Finished)
+    def _finished(self) -> None:
+        self.query_one("#sections").focus()
+
+    # --- going in -------------------------------------------------------------------------------
+
+    def action_enter(self) -> None:
+        if self.section == "lab" and self._lab is not None:
+            if self._unanswered:
+                from tutor.ui.screens.predict import PredictScreen
+
+                self.app.push_screen(PredictScreen(self.services, self.lesson, self._unanswered), self._run_lab)
+            else:
+                self._run_lab(True)
+        elif self.section == "exercise":
+            from tutor.ui.screens.exercise import ExerciseScreen
+
+            self.app.push_screen(ExerciseScreen(self.services, self.lesson), self._exercise_left)
+
+    def _run_lab(self, predicted: bool | None) -> None:
+        if not predicted or self._lab is None:
+            return
+        from tutor.ui.screens.lab import lab_screen
+
+        self.app.push_screen(lab_screen(self.services, self._lab, self.lesson.id))
+
+    async def _exercise_left(self, wish: None) -> None:
+        """After a pass the recap comes next."""
+        if self.services.progress.exercise(self.lesson.id).last_passed and "recap" in self.sections:
+            await self.go("recap")
