@@ -225,42 +225,35 @@ def fork(ctx: Context) -> tuple[int, Captured, Captured]:
 def name_rollback_mistakes(ctx: Context, row: Row, first: Captured, kept: int) -> None:
     """Mistakes about what is left after truncate(kept) of a cache that held all of `first`."""
 
-    def new(x: Array) -> Array:
-        return x[kept:]
-
-    def stale_in_the_middle() -> bool:
-        return row.is_attention(np.concatenate([first.k, new(row.k)]), np.concatenate([first.v, new(row.v)]))
-
-    def stale_at_the_end() -> bool:
-        end = len(row.k)
-        return row.is_attention(
-            np.concatenate([row.k, first.k[end:]]), np.concatenate([row.v, first.v[end:]])
-        )
-
-    def cut_at(n: int) -> bool:
-        return row.is_attention(
-            np.concatenate([first.k[:n], new(row.k)]), np.concatenate([first.v[:n], new(row.v)])
-        )
+    def row_over(before: int | None, stale_tail: bool = False) -> bool:
+        """The row over first[:before], then what came after the rollback, then what `first` left behind."""
+        parts = [
+            (old[:before], now[kept:], old[len(now) :] if stale_tail else old[:0])
+            for old, now in ((first.k, row.k), (first.v, row.v))
+        ]
+        return row.is_attention(*(np.concatenate(part) for part in parts))
 
     stale = (
         "Stale keys of the abandoned suffix are still attended: "
         "truncate has to forget them, not only move a counter."
     )
-    ctx.misconception("stale suffix", stale_in_the_middle, stale)
-    ctx.misconception("stale tail", lambda: stale_at_the_end() and len(row.k) < len(first.k), stale)
+    ctx.misconception("stale suffix", lambda: row_over(None), stale)
+    ctx.misconception("stale tail", lambda: len(row.k) < len(first.k) and row_over(kept, True), stale)
+    ctx.misconception(
+        "one too many kept",
+        lambda: row_over(kept + 1),
+        f"truncate({kept}) kept position {kept}. It keeps the first {kept} tokens, positions below {kept}.",
+    )
+    if kept == 0:
+        return
     ctx.misconception(
         "one too many dropped",
-        lambda: kept > 0 and cut_at(kept - 1),
+        lambda: row_over(kept - 1),
         f"truncate({kept}) dropped one token too many: positions 0 to {kept - 1} stay.",
     )
     ctx.misconception(
-        "one too many kept",
-        lambda: cut_at(kept + 1),
-        f"truncate({kept}) kept position {kept}. Only positions 0 to {kept - 1} stay.",
-    )
-    ctx.misconception(
         "all dropped",
-        lambda: kept > 0 and cut_at(0),
+        lambda: row_over(0),
         f"truncate({kept}) dropped everything. The first {kept} tokens stay.",
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,7 @@ LAYER = 10
 Q_HEADS, KV_HEADS, HEAD_DIM = 9, 3, 64
 # llama.cpp rounds q, k, v and the weights to f16 inside attention: up to 0.005 was measured in this layer
 TOLERANCE = 0.01
+POOL_BLOCKS = 32
 LEFTOVER = np.float32(50.0)  # what slots hold that no token of the request was written to
 
 TEXTS = (
@@ -285,98 +286,103 @@ def fork_and_write(ctx: Context) -> None:
         fork_once(ctx, keys, n, block_size)
 
 
+class Fork(NamedTuple):
+    """One call of fork: what went in, what came out, and the blocks that it took."""
+
+    parent: list[int]
+    n: int
+    block_size: int
+    child: list[int]
+    copies: list[tuple[int, int]]
+    new: list[int]
+
+    @property
+    def full(self) -> int:
+        return self.n // self.block_size
+
+    @property
+    def tail(self) -> int:
+        return self.n % self.block_size
+
+    @property
+    def note(self) -> str:
+        given = f"Parent: {self.n} tokens in {self.parent}, block size {self.block_size}."
+        return f"{given} Child: {self.child}, copies {self.copies}."
+
+
 def fork_once(ctx: Context, keys: Array, n: int, block_size: int) -> None:
-    """Fork at n tokens, carry out the copies, let both requests write token n, and read both back."""
-    blocks_of = Pool(ctx, 32)
-    parent = [blocks_of.take() for _ in range(blocks_for(n, block_size))]
-    pool = scattered(keys[:n], parent, 32, block_size)
+    """Fork at n tokens, let both requests write token n, read both back; then look for needless blocks."""
+    free = Pool(ctx, POOL_BLOCKS)
+    parent = [free.take() for _ in range(blocks_for(n, block_size))]
     held = ctx.guest.put(parent)
-    before = len(blocks_of.taken)
-    answer = ctx.guest.call("fork", held, n, block_size, ctx.callback(blocks_of.take, "take"))
+    answer = ctx.guest.call("fork", held, n, block_size, ctx.callback(free.take, "take"))
     child, copies = fork_parts(ctx, answer)
-    new = blocks_of.taken[before:]
-    note = (
-        f"Parent: table {parent}, {n} tokens, block size {block_size}; child: table {child}, copies {copies}."
-    )
+    f = Fork(parent, n, block_size, child, copies, free.taken[len(parent) :])
+    name_fork_mistakes(ctx, f)
     ctx.expect_equal(held.value(), parent, where="the parent's table", note="fork leaves it as it is.")
-    name_fork_mistakes(ctx, parent, child, copies, new, n, block_size)
-    expect_fork(ctx, parent, child, copies, new, n, block_size, note)
-    for source, target in copies:
-        pool[target] = pool[source]
-    tables = [list(parent), list(child)]
-    for table, row in zip(tables, (keys[n], keys[n + 1]), strict=True):
-        if n % block_size == 0:
-            table.append(blocks_of.take())
-        pool[table[n // block_size], n % block_size] = row
-    for name, table, last in zip(("parent", "child"), tables, (keys[n], keys[n + 1]), strict=True):
-        rows = pool[np.array(table, dtype=int)].reshape(-1, *keys.shape[1:])[: n + 1]
-        right = np.concatenate([keys[:n], last[None]])
-        ctx.expect_close(rows, right, where=f"the {name}'s rows", note=note)
+    expect_both_read_back(ctx, f, keys, free)
+    needed = 1 if f.tail else 0
+    ctx.expect(len(f.new) == needed, f"fork took {len(f.new)} blocks, needed: {needed}. {f.note}")
+    ctx.expect_equal(child, [*parent[: f.full], *f.new], where="the child's table", note=f.note)
+    right = [(parent[f.full], f.new[0])] if f.tail else []
+    ctx.expect_equal(copies, right, where="copies", note=f.note)
 
 
 def fork_parts(ctx: Context, answer: Any) -> tuple[list[int], list[tuple[int, int]]]:
     """(child's table, copies) as lists of ints, or a sentence about what fork returned instead."""
     try:
         child, copies = answer
-        pairs = [(int(source), int(target)) for source, target in copies]
-        return [int(block) for block in child], pairs
+        blocks, pairs = [int(block) for block in child], [(int(a), int(b)) for a, b in copies]
     except (TypeError, ValueError):
         ctx.fail(f"fork returns {answer!r}; return (the child's block ids, [(from, to), …]).", actual=answer)
+    strange = [b for b in (*blocks, *(b for pair in pairs for b in pair)) if not 0 <= b < POOL_BLOCKS]
+    ctx.expect(not strange, f"There are no blocks {strange}: use ids of the parent's table or from take().")
+    return blocks, pairs
 
 
-def name_fork_mistakes(
-    ctx: Context,
-    parent: list[int],
-    child: list[int],
-    copies: list[tuple[int, int]],
-    new: list[int],
-    n: int,
-    block_size: int,
-) -> None:
-    full, tail = divmod(n, block_size)
+def expect_both_read_back(ctx: Context, f: Fork, keys: Array, free: Pool) -> None:
+    """Carry out the copies; parent and child each write a key at position n; both read n + 1 rows."""
+    count = blocks_for(f.n, f.block_size)
+    ctx.expect_equal(len(f.child), count, where="number of blocks in the child's table", note=f.note)
+    pool = scattered(keys[: f.n], f.parent, POOL_BLOCKS, f.block_size)
+    for source, target in f.copies:
+        pool[target] = pool[source]
+    written = {"parent": keys[f.n], "child": keys[f.n + 1]}
+    tables = {"parent": list(f.parent), "child": list(f.child)}
+    for name, table in tables.items():
+        if f.tail == 0:
+            table.append(free.take())
+        pool[table[f.full], f.tail] = written[name]
+    for name, table in tables.items():
+        rows = pool[np.array(table, dtype=int)].reshape(-1, *keys.shape[1:])[: f.n + 1]
+        right = np.concatenate([keys[: f.n], written[name][None]])
+        ctx.expect_close(rows, right, where=f"what the {name} reads", note=f.note)
+
+
+def name_fork_mistakes(ctx: Context, f: Fork) -> None:
     ctx.misconception(
         "partial block shared",
-        tail > 0 and child == parent,
-        f"Child's token overwrote parent's slot: both write token {n} to block {parent[-1:]}, offset {tail}. "
-        "Copy a partly filled block.",
+        f.tail > 0 and f.child == f.parent,
+        f"Child's token overwrote parent's slot: both write token {f.n} to block {f.parent[-1:]}, "
+        f"offset {f.tail}. Copy a partly filled block.",
     )
     ctx.misconception(
         "full blocks copied",
-        full > 0 and not set(child) & set(parent[:full]),
-        f"Full blocks never change: share the first {full} instead of copying them.",
+        f.full > 0 and not set(f.child) & set(f.parent[: f.full]),
+        f"Full blocks never change: share the first {f.full} instead of copying them.",
     )
     ctx.misconception(
         "block taken for nothing",
-        tail == 0 and len(new) > 0,
-        f"{n} tokens leave no partly filled block: there is nothing to copy and nothing to take.",
+        f.tail == 0 and len(f.new) > 0,
+        f"{f.n} tokens leave no partly filled block: there is nothing to copy and nothing to take.",
     )
     ctx.misconception(
         "copy forgotten",
-        tail > 0 and len(new) == 1 and child == [*parent[:full], *new] and not copies,
-        f"The child's last block was never copied: its first {tail} slots hold leftovers.",
+        f.tail > 0 and f.child == [*f.parent[: f.full], *f.new] and not f.copies,
+        f"The child's last block was never copied: its first {f.tail} slots hold leftovers.",
     )
     ctx.misconception(
         "copied the wrong way",
-        tail > 0 and len(new) == 1 and copies == [(new[0], parent[full])],
+        f.tail > 0 and [(b, a) for a, b in f.copies] == [(f.parent[f.full], f.child[-1])],
         "The copy goes from the parent's block to the child's: (from, to).",
     )
-
-
-def expect_fork(
-    ctx: Context,
-    parent: list[int],
-    child: list[int],
-    copies: list[tuple[int, int]],
-    new: list[int],
-    n: int,
-    block_size: int,
-    note: str,
-) -> None:
-    """Shared where full, one new block for a partly filled tail, copied once, nothing else taken."""
-    full, tail = divmod(n, block_size)
-    expected = [*parent[:full], *new[:1]] if tail else parent[:full]
-    ctx.expect(
-        len(new) == (1 if tail else 0), f"fork took {len(new)} blocks, needed is {1 if tail else 0}. {note}"
-    )
-    ctx.expect_equal(child, expected, where="the child's table", note=note)
-    ctx.expect_equal(copies, [(parent[full], new[0])] if tail else [], where="copies", note=note)

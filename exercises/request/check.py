@@ -229,9 +229,7 @@ def end_of_generation(ctx: Context) -> None:
 @check("no tokens", "max_tokens 0: the model does not run")
 def no_tokens(ctx: Context) -> None:
     got, expected, lm = _run(ctx, _user(str(ctx.rng.choice(QUESTIONS))), 0)
-    ctx.expect(
-        not lm.calls, f"With max_tokens 0 you ran the model ({len(lm.calls)} calls)."
-    )
+    ctx.expect(not lm.calls, f"With max_tokens 0 you ran the model ({len(lm.calls)} calls).")
     _compare(ctx, got, expected, lm, "max_tokens 0")
 
 

@@ -14,7 +14,7 @@ from tutor.llama.engine import LlamaEngine
 from tutor.llama.model import Model
 from tutor.serving.config import EngineConfig
 from tutor.serving.core import EngineCore
-from tutor.serving.kv_cache_manager import CellOwners
+from tutor.serving.ledger import CellOwners
 from tutor.trace.store import TraceStore
 
 

@@ -9,7 +9,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-from tutor.serving.outputs import KVOperation, ModelRunnerOutput, SchedulerOutput, SeqCopy, SeqRemove
+from tutor.serving.outputs import (
+    KVOperation,
+    ModelRunnerOutput,
+    SchedulerOutput,
+    SeqCopy,
+    SeqDrop,
+    SeqRemove,
+    SeqRestore,
+    SeqSave,
+)
 
 VOCABULARY = 50
 
@@ -18,6 +27,7 @@ class FakeRunner:
     def __init__(self, num_cells: int) -> None:
         self.num_cells = num_cells
         self.cells: dict[int, tuple[int, int, set[int]]] = {}  # cell -> position, token, sequences
+        self.saved: dict[str, list[tuple[int, int]]] = {}  # swapped out
         self.clock = 0.0
         self.num_steps = 0
 
@@ -29,6 +39,15 @@ class FakeRunner:
 
     def apply(self, operations: Sequence[KVOperation]) -> None:
         for op in operations:
+            if isinstance(op, SeqSave):
+                self.saved[op.key] = self.visible(op.seq)
+            elif isinstance(op, SeqDrop):
+                del self.saved[op.key]
+            elif isinstance(op, SeqRestore):
+                assert not self.positions(op.seq)
+                free = iter(sorted(set(range(self.num_cells)) - set(self.cells)))
+                for position, token in self.saved.pop(op.key):
+                    self.cells[next(free)] = (position, token, {op.seq})
             for cell, (position, _, owners) in list(self.cells.items()):
                 if isinstance(op, SeqCopy):
                     if op.src in owners and op.start <= position < op.end:
@@ -47,7 +66,7 @@ class FakeRunner:
     def execute(self, output: SchedulerOutput) -> ModelRunnerOutput:
         self.apply(output.operations)
         free = iter(sorted(set(range(self.num_cells)) - set(self.cells)))
-        sampled: dict[str, int] = {}
+        sampled: dict[str, list[int]] = {}
         for share in output.scheduled:
             assert self.positions(share.slot) == list(range(share.start)), (
                 "positions have a gap or stale cells"
@@ -55,7 +74,7 @@ class FakeRunner:
             for offset, token in enumerate(share.token_ids):
                 self.cells[next(free)] = (share.start + offset, token, {share.slot})
             if share.samples:
-                sampled[share.request_id] = self.next_token(self.visible(share.slot))
+                sampled[share.request_id] = [self.next_token(self.visible(share.slot))]
         self.clock += 1.0
         self.num_steps += 1
         return ModelRunnerOutput(sampled, 1.0)

@@ -46,8 +46,15 @@ def assert_ledger_equals_cells(core: EngineCore, runner: FakeRunner) -> None:
     assert ledger == cells
 
 
+def make_config(**settings: object) -> EngineConfig:
+    """Settings that exclude each other are mended."""
+    if settings["allocator"] == "contiguous":
+        settings["prefix_caching"] = False
+    return EngineConfig(**settings)  # type: ignore[arg-type]
+
+
 configs = st.builds(
-    EngineConfig,
+    make_config,
     max_num_seqs=st.integers(1, 5),
     max_num_batched_tokens=st.integers(5, 40),
     block_size=st.sampled_from([1, 2, 4, 8]),
@@ -56,6 +63,12 @@ configs = st.builds(
     prefix_caching=st.booleans(),
     chunked_prefill=st.booleans(),
     max_parked=st.integers(0, 8),
+    order=st.sampled_from(["decode_first", "prefill_first"]),
+    admission=st.sampled_from(["fcfs", "priority", "shortest", "longest_prefix"]),
+    max_passed_over=st.integers(0, 4),
+    preemption=st.sampled_from(["recompute", "swap"]),
+    allocator=st.sampled_from(["paged", "paged", "contiguous"]),
+    watermark_blocks=st.integers(0, 4),
 )
 prompts = st.tuples(
     st.integers(0, 2), st.lists(st.integers(0, 49), min_size=1, max_size=6), st.integers(1, 8)
@@ -75,7 +88,9 @@ def test_random_workloads(config, workload, arrivals, abort_at) -> None:  # type
     requests = []
     for i, (prefix, own, max_tokens) in enumerate(workload):
         prompt = (shared[prefix] + own)[: config.num_blocks * config.block_size - max_tokens]
-        requests.append(Request(f"r{i}", prompt, max_tokens, label=chr(65 + i), stop_token_ids=STOP))
+        requests.append(
+            Request(f"r{i}", prompt, max_tokens, label=chr(65 + i), stop_token_ids=STOP, priority=i % 3)
+        )
     pending = sorted(zip(arrivals, requests, strict=False), key=lambda pair: pair[0])
     aborted = None
     step = 0
@@ -103,7 +118,7 @@ def test_random_workloads(config, workload, arrivals, abort_at) -> None:  # type
         else:
             assert request.output_token_ids == expected
             assert request.status.value == ("stop" if expected[-1] in STOP else "length")
-    assert core.scheduler.kv.pool.num_used == 0
+    assert core.scheduler.kv.pool.num_used == 0 and not runner.saved
     assert all(not runner.positions(slot) for slot in range(config.max_num_seqs))
     playback = Playback(store)
     view = playback.view.serving

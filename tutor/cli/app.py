@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,10 +24,16 @@ def run_app(
     workspace: str | None,
     ascii_only: bool,
     *,
+    lab: str | None = None,
+    knobs: Mapping[str, object] | None = None,
+    trace: Path | None = None,
     fps: int = FPS,
-    first: Callable[[Services], Screen[None]] | None = None,
 ) -> int:
-    """Run until the learner quits; returns the exit code. `first` makes another first screen than the map."""
+    """Run until the learner quits; returns the exit code.
+
+    `lab` opens that lab instead of the map (with `knobs`), `trace` plays a saved trace. `fps` is the
+    highest rate at which a lab repaints.
+    """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         click.echo(
             "The full-screen tutor needs a terminal. Without one, `tutor list`, `tutor lesson`, "
@@ -55,7 +61,21 @@ def run_app(
         workspace=Path(workspace).expanduser() if workspace else None,
         fps=fps,
     )
-    make_first = None if first is None else (lambda: first(services))
-    app = TutorApp(services, ascii_only=needs_ascii(ascii_only), first=make_first)
+    first = _first_screen(services, lab, knobs or {}, trace) if lab or trace else None
+    app = TutorApp(services, ascii_only=needs_ascii(ascii_only), first=first)
     app.run()
     return app.return_code or 0
+
+
+def _first_screen(
+    services: Services, lab: str | None, knobs: Mapping[str, object], trace: Path | None
+) -> Callable[[], Screen[None]]:
+    """What makes the lab's screen. The caller has checked the lab's id, the knobs and the trace."""
+    from tutor.labs.registry import get_kind
+    from tutor.trace.codec import read_trace
+    from tutor.ui.screens.lab import LabScreen
+
+    store = read_trace(trace) if trace is not None else None
+    kind = get_kind(store.header.lab if store is not None else lab or "")
+    settings = kind.settings(store.header.knobs if store is not None else knobs)
+    return lambda: LabScreen(services, kind, settings, trace=store)

@@ -31,7 +31,7 @@ def lint(ctx: click.Context, idents: tuple[str, ...], exercises: Path | None) ->
     with explained():
         chosen = idents or exercise_ids(exercises)
         items = [find_exercise(ident, exercises) for ident in chosen]
-        clean = lint_exercises(items, exercises, ctx.obj["model"], report)
+        clean = lint_exercises(items, ctx.obj["model"], report)
     if not clean:
         raise click.exceptions.Exit(FAILED)
 
@@ -54,7 +54,7 @@ def mutate(
 
     with explained():
         item = find_exercise(ident, exercises)
-        outcomes = mutate_exercise(item, exercises, ctx.obj["model"], limit, call_seconds, report)
+        outcomes = mutate_exercise(item, ctx.obj["model"], limit, call_seconds, report)
     survivors = sum(outcome.survived for outcome in outcomes)
     click.echo(f"{len(outcomes)} mutations, {len(outcomes) - survivors} noticed, {survivors} survived.")
     if survivors:

@@ -9,8 +9,9 @@ from typing import Any
 
 from tutor.grading import rpc
 from tutor.grading.errors import ReplyError
-from tutor.grading.kit import Callback, Refused
+from tutor.grading.kit import Refused
 from tutor.grading.process import Control, GuestProcess
+from tutor.grading.protocols import Callback
 from tutor.grading.values import NotPlain, Packer, Tree, Unpacker
 from tutor.llama.errors import BadBatch, EngineMisuse, NoSpace
 
@@ -30,12 +31,28 @@ class LearnerError(Exception):
 
 
 class Clock:
-    """The deadlines of one run: `call_seconds` of the guest's own time a call, `total` wall time in all."""
+    """The deadlines of one run: `call_seconds` of the guest's own time a call, `total_seconds` of all calls.
+
+    Calls include their callbacks here, so that a loop around a callback ends, too. What a check computes
+    outside calls (references, the first time) is not the learner's and does not count.
+    """
 
     def __init__(self, call_seconds: float, total_seconds: float) -> None:
         self.call_seconds = call_seconds
         self.total_seconds = total_seconds
-        self._end = time.monotonic() + total_seconds
+        self._left = total_seconds
+        self._end = 0.0
+        self._depth = 0
+
+    def __enter__(self) -> None:
+        if self._depth == 0:
+            self._end = time.monotonic() + self._left
+        self._depth += 1
+
+    def __exit__(self, *error: object) -> None:
+        self._depth -= 1
+        if self._depth == 0:
+            self._left = self._end - time.monotonic()
 
     def deadline(self, left: float) -> tuple[float, float, bool]:
         """(time to stop at, the limit to name, whether that is the limit of the whole run)."""
@@ -134,6 +151,10 @@ class GuestCalls:
 
     def _exchange(self, message: rpc.Load | rpc.Call | rpc.Get | rpc.Put, label: str = "") -> Any:
         """Send and serve callbacks until the answer is there. Anything else leaves the guest broken."""
+        with self._clock:
+            return self._serve(message, label)
+
+    def _serve(self, message: rpc.Load | rpc.Call | rpc.Get | rpc.Put, label: str) -> Any:
         was_broken, self.broken = self.broken, True
         if was_broken:
             raise ReplyError("The process of your code has ended already")

@@ -62,6 +62,7 @@ class Engine:
         self._path = path
         self._model: ReferenceModel | None = None
         self._digest = ""
+        self.name = ""  # the model file's name, once a check has used the model or a reference
 
     def load(self) -> ReferenceModel:
         """Load the model, unless it is loaded. Raises tutor.llama.errors.EngineError when that fails."""
@@ -69,6 +70,7 @@ class Engine:
             from tutor.llama.reference import ReferenceModel
 
             self._model = ReferenceModel.load(self._path)
+            self.name = self._model.path.stem
         return self._model
 
     @property
@@ -76,15 +78,11 @@ class Engine:
         """The model with its time counted; loaded on first use."""
         return cast("ReferenceModel", Timed(self.load(), self.watch))
 
-    @property
-    def name(self) -> str:
-        """The model's name, or empty as long as no check has used it."""
-        return self._model.name if self._model is not None else ""
-
     def digest(self) -> str:
         """SHA-256 of the model file; does not load the model."""
         if not self._digest:
             from tutor.llama.model import file_digest, find_model
 
-            self._digest = file_digest(find_model(self._path))
+            path = find_model(self._path)
+            self._digest, self.name = file_digest(path), path.stem
         return self._digest

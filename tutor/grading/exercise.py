@@ -17,8 +17,8 @@ FOLDER_FILES = ("exercise.toml", "starter.py", "solution.py", "check.py")
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the learner's code may use. The model's own time counts against `total_seconds` only.
 
-    call_seconds: time in the learner's code during one call; total_seconds: wall time of all checks
-    together; memory_mb: address space (2**20 bytes), NumPy included (about 350 of it).
+    call_seconds: time in the learner's code during one call; total_seconds: time of all calls together,
+    callbacks included; memory_mb: address space (2**20 bytes), NumPy included (about 350 of it).
     """
 
     call_seconds: float = 5.0

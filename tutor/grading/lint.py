@@ -33,12 +33,12 @@ class Claim(NamedTuple):
     phrase: str
 
 
-def lint_exercises(items: list[Exercise], root: Path | None, model: str | None, report: Report) -> bool:
-    """Lint each exercise and report its problems; whether there were none. Not from inside an event loop."""
+def lint_exercises(items: list[Exercise], model: str | None, report: Report) -> bool:
+    """Lint exercises of one folder; whether none has a problem. Not from inside an event loop."""
 
     async def run() -> bool:
-        client = JudgeClient(model, root, warm=False)
         clean = True
+        client = JudgeClient(model, items[0].folder.parent if items else None, warm=False)
         try:
             for item in items:
                 problems = (*static_problems(item), *await _run_problems(item, client))

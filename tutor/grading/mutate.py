@@ -141,7 +141,6 @@ def _deleted(tree: ast.Module, index: int, field: str, place: int) -> Mutation:
 
 def mutate_exercise(
     item: Exercise,
-    root: Path | None,
     model: str | None,
     limit: int | None,
     call_seconds: float,
@@ -158,7 +157,7 @@ def mutate_exercise(
     seconds = min(call_seconds, item.limits.call_seconds)
 
     async def run() -> list[Outcome]:
-        client = JudgeClient(model, root, warm=False)
+        client = JudgeClient(model, item.folder.parent, warm=False)
         try:
             if not (await client.verdict(item.id, item.solution)).passed:
                 raise ExerciseError(f"exercises/{item.id}/solution.py does not pass; repair it first.")

@@ -105,7 +105,7 @@ class Run:
             raise Stopped("error", f"{error}.") from error
         except GuestTimeout as error:
             sentence = f"{name} does not finish its import within {error.limit:g} s."
-            raise Stopped("timeout", sentence) from error
+            raise Stopped("timeout", _all_too_long(error) if error.total else sentence) from error
 
     def end_guest(self) -> None:
         """End the guest in use, if any, and keep what it printed."""
@@ -119,7 +119,7 @@ class Run:
         now = self._calls.now if self._calls is not None else "the start"
         if isinstance(error, GuestTimeout):
             if error.total:
-                return "timeout", f"All checks together took longer than {error.limit:g} s; stopped in {now}."
+                return "timeout", f"{_all_too_long(error)} It was stopped in {now}."
             return "timeout", f"Your code did not answer within {error.limit:g} s ({now})."
         if isinstance(error, GuestGone):
             return "error", f"Your code {error} during {now}."
@@ -243,6 +243,10 @@ def import_sentence(error: LearnerError, name: str) -> str:
             f"Your code ended the process (exit code {error.message or 1}) while {name} was imported.{trail}"
         )
     return f"{name} raises {_named(error)} when it is imported.{trail}"
+
+
+def _all_too_long(error: GuestTimeout) -> str:
+    return f"The calls of all checks together took longer than {error.limit:g} s."
 
 
 def call_sentence(error: LearnerError, now: str) -> tuple[Status, str]:

@@ -14,7 +14,7 @@ value in the judge is always made of the judge's own built-in types, whatever th
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -26,6 +26,7 @@ Tree = Any  # None | bool | int | float | str | bytes | [tag, ...]
 
 SCALARS = frozenset({type(None), bool, int, float, str, bytes})
 MAX_DEPTH = 64
+_SMALL = SCALARS - {int}  # an int may need a tag
 _DTYPES = frozenset(["|b1", "|i1", "|u1", "<i2", "<u2", "<i4", "<u4", "<i8", "<u8", "<f2", "<f4", "<f8"])
 _INT64 = range(-(2**63), 2**64)
 
@@ -95,6 +96,10 @@ class Packer:
 
     def _composite(self, value: Any, depth: int, above: set[int]) -> Tree:
         kind = type(value)
+        if kind is list or kind is tuple:  # by far the most frequent ones come first
+            return ["l" if kind is list else "t", self._items(value, depth, above)]
+        if kind is dict:
+            return ["d", [self._items((key, item), depth, above) for key, item in value.items()]]
         if isinstance(value, tuple) and hasattr(kind, "_fields"):
             return self._record(kind.__name__, dict(zip(kind._fields, value, strict=False)), depth, above)
         if is_dataclass(value) and not isinstance(value, type):
@@ -106,7 +111,7 @@ class Packer:
         if isinstance(value, (set, frozenset)):
             return ["s", self._items(list(value), depth, above)]
         if isinstance(value, dict):
-            return ["d", [self._items([key, item], depth, above) for key, item in dict.items(value)]]
+            return ["d", [self._items((key, item), depth, above) for key, item in dict.items(value)]]
         if isinstance(value, (bytearray, memoryview)):
             return bytes(value)
         for scalar in (bool, int, float, str, bytes):  # subclasses such as IntEnum: keep the plain part
@@ -125,9 +130,9 @@ class Packer:
     def _record(self, name: str, named: dict[str, Any], depth: int, above: set[int]) -> Tree:
         return ["r", str(name), [[key, self._pack(item, depth, above)] for key, item in named.items()]]
 
-    def _items(self, items: list[Any], depth: int, above: set[int]) -> list[Tree]:
-        if set(map(type, items)) <= {bool, float, str, bytes, type(None)}:
-            return items
+    def _items(self, items: Sequence[Any], depth: int, above: set[int]) -> list[Tree]:
+        if _SMALL.issuperset(map(type, items)):
+            return list(items)
         return [self._pack(item, depth, above) for item in items]
 
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from tutor.serving.kv_cache_manager import CellOwners
+from tutor.serving.ledger import CellOwners
 from tutor.trace.events import CellMapRead
 
 Key = tuple[int, int]  # block id, offset in the block
@@ -180,23 +180,28 @@ class CellWatcher:
             if [ledger[key].position for key in keys] == [filled[cell] for cell in order]:
                 self._known.update(zip(order, keys, strict=True))
                 return
-        self._match_by_position(new, keys, filled, ledger)
+        self._match_by_owner(new, [key for key in ledger if key not in mapped], reading, ledger)
 
-    def _match_by_position(
-        self, new: list[int], keys: list[Key], filled: Sequence[int], ledger: Ledger
-    ) -> None:
-        by_position: dict[int, list[Key]] = {}
+    def _match_by_owner(self, new: list[int], keys: list[Key], reading: CellReading, ledger: Ledger) -> None:
+        """Cells that came another way (restored ones): by position and owner."""
+        marks = split_owners(reading.owners, reading.positions, self._marks(reading, ledger), reading.spans)
+        waiting: dict[tuple[int, str], list[Key]] = {}
         for key in keys:
-            by_position.setdefault(ledger[key].position, []).append(key)
+            waiting.setdefault((ledger[key].position, _mark(ledger[key])), []).append(key)
         for cell in new:
-            candidates = by_position.get(filled[cell])
+            candidates = waiting.get((reading.positions[cell], marks[cell]))
             if candidates:
                 self._known[cell] = candidates.pop(0)
 
-    def _judge(self, reading: CellReading, ledger: Ledger) -> CellMapRead:
-        expected = [
-            _mark(ledger[self._known[i]]) if i in self._known else "" for i in range(len(reading.positions))
+    def _marks(self, reading: CellReading, ledger: Ledger) -> list[str]:
+        """The mark that the ledger expects in each cell; empty where it knows of none."""
+        return [
+            _mark(ledger[self._known[cell]]) if cell in self._known else ""
+            for cell in range(len(reading.positions))
         ]
+
+    def _judge(self, reading: CellReading, ledger: Ledger) -> CellMapRead:
+        expected = self._marks(reading, ledger)
         marks = split_owners(reading.owners, reading.positions, expected, reading.spans)
         wrong: list[str] = []
         cells: list[str] = []

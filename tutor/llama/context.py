@@ -96,6 +96,11 @@ class Context:
         limit = int(self.lib.llama_max_parallel_sequences())
         if config.n_seq_max > limit:
             raise EngineMisuse(f"{config.n_seq_max} slots are too many.", f"At most {limit} are possible.")
+        if min(config.n_batch, config.n_ctx) < config.n_seq_max:
+            raise EngineMisuse(
+                f"n_ctx {config.n_ctx} and n_batch {config.n_batch} are too small for {config.n_seq_max} slots.",
+                "A decode has to hold one token of each slot: make both at least as large.",
+            )
         pointer = self._create(model, config, tap)
         self._pointer: int | None = pointer
         self._free = weakref.finalize(self, _free, self.lib, pointer, model)

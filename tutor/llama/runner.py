@@ -19,6 +19,10 @@ from tutor.serving.outputs import (
     ScheduledRequest,
     SchedulerOutput,
     SeqCopy,
+    SeqDrop,
+    SeqRemove,
+    SeqRestore,
+    SeqSave,
 )
 from tutor.trace.events import CellMapRead
 
@@ -40,6 +44,7 @@ class LlamaRunner:
     ) -> None:
         self.context = context
         self._batch = Batch(context.n_batch, slots_per_token=1)
+        self._saved: dict[str, bytes] = {}  # lanes that were swapped out
         self._watcher: CellWatcher | None = None
         self._on_cells: Callable[[CellMapRead], None] | None = None
         self._on_logits = on_logits
@@ -57,10 +62,17 @@ class LlamaRunner:
 
     def apply(self, operations: Sequence[KVOperation]) -> None:
         for operation in operations:
-            if isinstance(operation, SeqCopy):
-                kv.seq_cp(self.context, operation.src, operation.dst, operation.start, operation.end)
-            else:
-                kv.seq_rm(self.context, operation.seq, operation.start)
+            match operation:
+                case SeqCopy(src, dst, start, end):
+                    kv.seq_cp(self.context, src, dst, start, end)
+                case SeqRemove(seq, start):
+                    kv.seq_rm(self.context, seq, start)
+                case SeqSave(seq, key):
+                    self._saved[key] = kv.save(self.context, seq)
+                case SeqRestore(key, seq):
+                    kv.restore(self.context, seq, self._saved.pop(key))
+                case SeqDrop(key):
+                    del self._saved[key]
 
     def execute(self, output: SchedulerOutput) -> ModelRunnerOutput:
         started = time.perf_counter()
@@ -75,7 +87,7 @@ class LlamaRunner:
             self._decode_watched(output, self._watcher)
         else:
             self.context.decode(self._batch)
-        sampled = {share.request_id: self._sample(share, index) for share, index in rows}
+        sampled = {share.request_id: [self._sample(share, index)] for share, index in rows}
         return ModelRunnerOutput(sampled, time.perf_counter() - started)
 
     def _decode_watched(self, output: SchedulerOutput, watcher: CellWatcher) -> None:

@@ -62,6 +62,24 @@ class BlockPool:
         block.ref_cnt = 1
         return block
 
+    def find_run(self, count: int) -> int | None:
+        """First block of the first unbroken run of `count` empty blocks; None when there is none."""
+        length = 0
+        for block in self.blocks:
+            length = length + 1 if block.ref_cnt == 0 and not block.block_hash else 0
+            if length == count:
+                return block.block_id - count + 1
+        return None
+
+    def take_run(self, start: int, count: int) -> list[KVCacheBlock]:
+        """Take the blocks start..start + count - 1, which `find_run` found (ref_cnt 1 each)."""
+        run = self.blocks[start : start + count]
+        taken = set(range(start, start + count))
+        self._empty = [block for block in self._empty if block.block_id not in taken]
+        for block in run:
+            block.ref_cnt = 1
+        return run
+
     def share(self, block: KVCacheBlock) -> None:
         """One more owner; a cached block leaves the free queue."""
         if block.ref_cnt == 0:

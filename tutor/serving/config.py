@@ -8,13 +8,27 @@ from tutor.serving.errors import ConfigError
 
 MAX_SEQUENCES = 256  # llama.cpp's LLAMA_MAX_SEQ: slots and parked blocks together
 
+CHOICES = {
+    "batching": ("continuous", "static"),
+    "order": ("decode_first", "prefill_first"),
+    "admission": ("fcfs", "priority", "shortest", "longest_prefix"),
+    "preemption": ("recompute", "swap"),
+    "allocator": ("paged", "contiguous"),
+}
+
 
 @dataclass(frozen=True)
 class EngineConfig:
-    """`block_size` in tokens, `max_num_batched_tokens` is the step's token budget.
+    """Sizes are tokens, `num_blocks` and `watermark_blocks` are blocks.
 
-    `max_parked` is how many cached blocks may outlive their last request: in llama.cpp each of them
-    needs a sequence id that keeps its cells (see `KVCacheManager`).
+    max_num_batched_tokens: the step's token budget.
+    order: who gets budget first among running requests.
+    admission: who is next among waiting ones; nobody is passed over more than `max_passed_over` times.
+    preemption: forget a victim's KV and recompute it, or save it in host memory and restore it.
+    allocator: blocks as they are needed, or one unbroken run for the longest possible answer up front.
+    watermark_blocks: free blocks that admission leaves for the requests that already run.
+    max_parked: how many cached blocks may outlive their last request; in llama.cpp each of them needs a
+    sequence id that keeps its cells (see `Parking`).
     """
 
     max_num_seqs: int = 4
@@ -22,21 +36,38 @@ class EngineConfig:
     block_size: int = 16
     num_blocks: int = 64
     batching: str = "continuous"
+    order: str = "decode_first"
+    admission: str = "fcfs"
+    max_passed_over: int = 8
+    preemption: str = "recompute"
+    allocator: str = "paged"
     chunked_prefill: bool = True
     prefix_caching: bool = True
+    watermark_blocks: int = 0
     max_parked: int = 64
 
     def __post_init__(self) -> None:
         for name in ("max_num_seqs", "max_num_batched_tokens", "block_size", "num_blocks"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)}.")
-        if self.batching not in ("continuous", "static"):
-            raise ConfigError(f"batching is continuous or static, not {self.batching!r}.")
+        for name in ("watermark_blocks", "max_parked", "max_passed_over"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{name} must be at least 0, not {getattr(self, name)}.")
+        for name, allowed in CHOICES.items():
+            if getattr(self, name) not in allowed:
+                raise ConfigError(f"{name} is one of {', '.join(allowed)}, not {getattr(self, name)!r}.")
+        self._check_together()
+
+    def _check_together(self) -> None:
         if self.max_num_batched_tokens < self.max_num_seqs:
             raise ConfigError(
                 f"max_num_batched_tokens ({self.max_num_batched_tokens}) must be at least max_num_seqs "
                 f"({self.max_num_seqs}): each running request decodes one token a step."
             )
+        if self.allocator == "contiguous" and self.prefix_caching:
+            raise ConfigError("The contiguous allocator shares nothing; set prefix_caching to False.")
+        if self.watermark_blocks >= self.num_blocks:
+            raise ConfigError(f"watermark_blocks ({self.watermark_blocks}) leaves no block to admit anyone.")
         if self.num_sequences > MAX_SEQUENCES:
             raise ConfigError(
                 f"max_num_seqs + max_parked is {self.num_sequences}; llama.cpp has {MAX_SEQUENCES} sequences."

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from tutor.serving.booking import Bookkeeper
 from tutor.serving.config import EngineConfig
 from tutor.serving.outputs import ModelRunnerOutput
 from tutor.serving.request import Request
 from tutor.serving.runner import ModelRunner
 from tutor.serving.scheduler import Scheduler
+from tutor.serving.tracing import Tracer
 from tutor.trace import events as ev
 from tutor.trace.store import Recorder
 
@@ -21,7 +23,9 @@ class EngineCore:
         self.config = config
         self.runner = runner
         self._record = recorder
-        self.scheduler = Scheduler(config, recorder)
+        tracer = Tracer(recorder)
+        self.scheduler = Scheduler(config, tracer)
+        self._books = Bookkeeper(self.scheduler, tracer, runner.piece)
 
     def add_request(self, request: Request) -> None:
         self.scheduler.add(request)
@@ -49,6 +53,6 @@ class EngineCore:
             result = ModelRunnerOutput({}, 0.0)
         if self._record:
             self._record(ev.StepExecuted(result.duration, output.num_tokens))
-        self.scheduler.update(output, result, self.runner.piece)
+        self._books.update(output, result)
         self.runner.apply(self.scheduler.kv.take_operations())
         return result

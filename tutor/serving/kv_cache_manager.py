@@ -1,29 +1,20 @@
 """Who holds which KV blocks: block tables, sharing of prefixes, and the sequence operations that follow.
 
 The tables are a ledger over llama.cpp's sequence operations: sharing a block is `SeqCopy`, giving one up
-is `SeqRemove`. A cached block that no request holds is *parked*: a sequence id of its own keeps its cells
-alive until it is matched again or evicted.
+is `SeqRemove`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tutor.serving.block_pool import BlockPool, KVCacheBlock
 from tutor.serving.config import EngineConfig
 from tutor.serving.errors import ensure
-from tutor.serving.outputs import KVOperation, SeqCopy, SeqRemove
-from tutor.serving.prefix_cache import block_hash, chain, root_hash
+from tutor.serving.ledger import CellOwners, cell_owners
+from tutor.serving.outputs import KVOperation, SeqCopy, SeqDrop, SeqRemove, SeqRestore, SeqSave
+from tutor.serving.parking import Parking
+from tutor.serving.prefix_cache import Link, extend_chain
 from tutor.serving.request import Request
 from tutor.serving.tracing import Tracer
-
-
-@dataclass(frozen=True, slots=True)
-class CellOwners:
-    """What the ledger says of one written cell: its position and the sequences that own it."""
-
-    position: int
-    sequences: tuple[int, ...]
 
 
 class KVCacheManager:
@@ -35,8 +26,12 @@ class KVCacheManager:
         self._tell = tracer
         self._size = config.block_size
         self._holders: dict[str, Request] = {}
+        self._computing: dict[int, str] = {}  # block hash -> who computes that prefix right now
         self._operations: list[KVOperation] = []
-        self._free_parks = list(range(config.num_sequences - 1, config.max_num_seqs - 1, -1))
+        self._parking = Parking(
+            self.pool, self._operations, tracer, size=config.block_size,
+            first=config.max_num_seqs, count=config.num_sequences - config.max_num_seqs,
+        )  # fmt: skip
 
     # --- questions ------------------------------------------------------------------------------
 
@@ -53,36 +48,49 @@ class KVCacheManager:
         """Longest cached prefix in full blocks. The newest token is never matched: its logits are needed."""
         found: list[KVCacheBlock] = []
         if self.config.prefix_caching:
-            for key, tokens in chain(request.token_ids[:-1], self._size, request.cache_salt):
+            for key, tokens in self._links(request)[: (request.num_tokens - 1) // self._size]:
                 block = self.pool.find(key, tokens)
                 if block is None:
                     break
                 found.append(block)
         return found
 
+    def computed_by(self, request: Request, num_matched: int) -> str | None:
+        """Who is computing the block that follows the matched prefix right now, if anybody."""
+        if not self.config.prefix_caching or num_matched >= (request.num_tokens - 1) // self._size:
+            return None
+        return self._computing.get(self._links(request)[num_matched][0])
+
     def has_room(self, request: Request, num_new: int) -> bool:
         """Whether the blocks that a running request holds suffice for `num_new` more tokens."""
         return request.num_computed_tokens + num_new <= len(request.block_table) * self._size
 
-    def can_allocate(self, request: Request, num_new: int, matched: list[KVCacheBlock] | None = None) -> bool:
-        """Whether `num_new` more tokens fit, counting matched blocks that must leave the free queue."""
-        held = matched if matched is not None else request.block_table
-        computed = len(held) * self._size if matched is not None else request.num_computed_tokens
-        needed = self.blocks_for(computed + num_new) - len(held)
-        free = self.pool.num_free
-        if matched:
-            free -= sum(block.ref_cnt == 0 for block in matched)
-        return needed <= free
+    def can_allocate(self, request: Request, num_new: int) -> bool:
+        """Whether a running request can have the blocks that `num_new` more tokens need."""
+        needed = self.blocks_for(request.num_computed_tokens + num_new) - len(request.block_table)
+        return needed <= self.pool.num_free
+
+    def missing_for(self, request: Request, matched: list[KVCacheBlock], num_new: int) -> int:
+        """How many free blocks are missing to admit a request; 0 or less when it fits."""
+        if self.config.allocator == "contiguous":
+            needed = self.blocks_for(request.num_prompt_tokens + request.max_tokens)
+            return 0 if self.pool.find_run(needed) is not None else needed
+        needed = self.blocks_for(len(matched) * self._size + num_new) - len(matched)
+        # The watermark is for others: with nobody running there is nobody to leave blocks for.
+        spare = self.config.watermark_blocks if self._holders else 0
+        free = self.pool.num_free - sum(block.ref_cnt == 0 for block in matched)
+        return needed + spare - free
 
     # --- changes --------------------------------------------------------------------------------
 
     def take_operations(self) -> list[KVOperation]:
         """The sequence operations since the last call, in order."""
-        operations, self._operations = self._operations, []
+        operations = self._operations[:]
+        self._operations.clear()
         return operations
 
-    def share_prefix(self, request: Request, matched: list[KVCacheBlock]) -> int:
-        """Give `request` (which has a slot) the matched blocks; returns the number of cached tokens."""
+    def begin(self, request: Request, matched: list[KVCacheBlock]) -> int:
+        """Start a request in its slot on the matched blocks; returns the number of cached tokens."""
         assert request.slot is not None and not request.block_table
         self._holders[request.request_id] = request
         sources: list[str] = []
@@ -91,20 +99,25 @@ class KVCacheManager:
             source = self._sequence_holding(block, sources)
             self._operations.append(SeqCopy(source, request.slot, start, start + self._size))
             self.pool.share(block)
-            self._unpark(block)
+            self._parking.unpark(block)
             request.block_table.append(block)
         request.num_stored_blocks = len(matched)
         self._tell.matched(request, matched, sources, self._size)
+        if self.config.prefix_caching:
+            for key, _ in self._links(request)[len(matched) :]:
+                self._computing.setdefault(key, request.request_id)
+        if self.config.allocator == "contiguous":
+            self._reserve_run(request)
         return len(matched) * self._size
 
     def allocate(self, request: Request, num_new: int) -> None:
-        """Add the blocks that `num_new` more tokens need; ask `can_allocate` first."""
+        """Add the blocks that `num_new` more tokens need; ask first whether they are there."""
         table = request.block_table
         taken: list[KVCacheBlock] = []
         for _ in range(self.blocks_for(request.num_computed_tokens + num_new) - len(table)):
             block = self.pool.take()
             if block.block_hash:
-                self._evict(block, f"{request.name} needs a block")
+                self._parking.evict(block, f"{request.name} needs a block")
             block.index = len(table)
             table.append(block)
             taken.append(block)
@@ -113,17 +126,24 @@ class KVCacheManager:
 
     def store_full_blocks(self, request: Request) -> None:
         """Offer blocks that became full to the prefix cache; call after `num_computed_tokens` moved."""
-        if not self.config.prefix_caching:
+        full = request.num_computed_tokens // self._size
+        if request.num_stored_blocks >= full or not self.config.prefix_caching:
             return
-        size = self._size
-        while (request.num_stored_blocks + 1) * size <= request.num_computed_tokens:
-            i = request.num_stored_blocks
+        links = self._links(request)
+        for i in range(request.num_stored_blocks, full):
+            key, tokens = links[i]
             block = request.block_table[i]
-            parent = self._parent_hash(request, i)
-            tokens = tuple(request.token_ids[i * size : (i + 1) * size])
-            if self.pool.store(block, block_hash(parent, tokens), parent, tokens):
+            parent = links[i - 1][0] if i else 0
+            if self.pool.store(block, key, parent, tokens):
                 self._tell.stored(block)
-            request.num_stored_blocks = i + 1
+            if self._computing.get(key) == request.request_id:
+                del self._computing[key]
+        request.num_stored_blocks = full
+
+    def shrink(self, request: Request) -> None:
+        """Clear the lane's cells beyond `num_computed_tokens` (rejected drafts); their blocks stay."""
+        assert request.slot is not None
+        self._operations.append(SeqRemove(request.slot, request.num_computed_tokens))
 
     def free(self, request: Request, reason: str) -> None:
         """Give all blocks back, tails first, and clear the request's lane."""
@@ -135,36 +155,56 @@ class KVCacheManager:
             if self.pool.release(block):
                 released.append(block.block_id)
                 if block.block_hash:
-                    self._park(block, request.slot)
+                    self._parking.park(block, request.slot)
         self._operations.append(SeqRemove(request.slot))
         self._tell.freed(request, released, reason)
+        for key, _ in request.block_hashes[request.num_stored_blocks :]:
+            if self._computing.get(key) == request.request_id:
+                del self._computing[key]
         request.block_table.clear()
         request.num_stored_blocks = 0
 
-    # --- parking and eviction -------------------------------------------------------------------
+    # --- swapping -------------------------------------------------------------------------------
 
-    def _park(self, block: KVCacheBlock, slot: int) -> None:
-        """Give a cached block a sequence id of its own; the least recently used one may have to go."""
-        if not self._free_parks:
-            oldest = next((b for b in self.pool.cached() if b.park is not None), None)
-            if oldest is None:
-                self._evict(block, "no sequence id is left to keep it")
-                return
-            self._evict(oldest, "its sequence id is needed for a newer block")
-        block.park = self._free_parks.pop()
-        start = block.index * self._size
-        self._operations.append(SeqCopy(slot, block.park, start, start + self._size))
+    def swap_out(self, request: Request) -> None:
+        """Save the lane's KV in host memory, then give its blocks back."""
+        assert request.slot is not None
+        request.num_swapped_tokens = request.num_computed_tokens
+        self._operations.append(SeqSave(request.slot, request.request_id))
+        self.free(request, "swapped out")
 
-    def _unpark(self, block: KVCacheBlock) -> None:
-        if block.park is not None:
-            self._operations.append(SeqRemove(block.park))
-            self._free_parks.append(block.park)
-            block.park = None
+    def swap_in(self, request: Request) -> None:
+        """Take blocks for the saved KV and put it back into the request's (new) lane."""
+        assert request.slot is not None
+        self._holders[request.request_id] = request
+        self.allocate(request, request.num_swapped_tokens)
+        self._operations.append(SeqRestore(request.request_id, request.slot))
+        request.num_computed_tokens = request.num_swapped_tokens
+        request.num_swapped_tokens = 0
 
-    def _evict(self, block: KVCacheBlock, reason: str) -> None:
-        self._tell.evicted(block, reason)
-        self._unpark(block)
-        self.pool.forget(block)
+    def drop_swapped(self, request: Request) -> None:
+        """Forget a saved lane whose request ended while it waited."""
+        if request.num_swapped_tokens:
+            self._operations.append(SeqDrop(request.request_id))
+            request.num_swapped_tokens = 0
+
+    # --- inside ---------------------------------------------------------------------------------
+
+    def _links(self, request: Request) -> list[Link]:
+        """Hashes of the request's full blocks; each is computed once in its life."""
+        extend_chain(request.block_hashes, request.token_ids, self._size, request.cache_salt)
+        return request.block_hashes
+
+    def _reserve_run(self, request: Request) -> None:
+        """One unbroken run of blocks for the longest answer, as systems before PagedAttention did."""
+        count = self.blocks_for(request.num_prompt_tokens + request.max_tokens)
+        start = self.pool.find_run(count)
+        assert start is not None
+        blocks = self.pool.take_run(start, count)
+        for index, block in enumerate(blocks):
+            block.index = index
+        request.block_table.extend(blocks)
+        self._tell.allocated(request, blocks, count * self._size)
 
     def _sequence_holding(self, block: KVCacheBlock, sources: list[str]) -> int:
         """A sequence that owns the block's cells: its park, or the slot of a request that holds it."""
@@ -178,37 +218,13 @@ class KVCacheManager:
                 return holder.slot
         raise AssertionError(f"{block} is stored but nobody holds its cells")
 
-    def _parent_hash(self, request: Request, i: int) -> int:
-        """Hash of the prefix before block i; a duplicate of another request's block carries none itself."""
-        if i == 0:
-            return root_hash(request.cache_salt)
-        before = request.block_table[i - 1].block_hash
-        return before or chain(request.token_ids[: i * self._size], self._size, request.cache_salt)[-1][0]
-
-    # --- the ledger -----------------------------------------------------------------------------
-
     def ledger(self) -> dict[tuple[int, int], CellOwners]:
-        """Every written cell, by (block_id, offset), with its position and owners, before the next step."""
-        size = self._size
-        owners: dict[tuple[int, int], list[int]] = {}
-        for holder in self._holders.values():
-            assert holder.slot is not None
-            for position in range(holder.num_computed_tokens):
-                block = holder.block_table[position // size]
-                owners.setdefault((block.block_id, position % size), []).append(holder.slot)
-        for block in self.pool.cached():
-            if block.park is not None:
-                for offset in range(size):
-                    owners.setdefault((block.block_id, offset), []).append(block.park)
-        return {
-            (block_id, offset): CellOwners(
-                self.pool.blocks[block_id].index * size + offset, tuple(sorted(sequences))
-            )
-            for (block_id, offset), sequences in owners.items()
-        }
+        """Every written cell with its owners, as the next step finds it."""
+        return cell_owners(self._holders.values(), self.pool, self._size)
 
     def check_integrity(self) -> None:
         self.pool.check_integrity()
+        self._parking.check_integrity()
         entries = sum(len(holder.block_table) for holder in self._holders.values())
         counts = sum(block.ref_cnt for block in self.pool.blocks)
         ensure(entries == counts, f"tables have {entries} entries, reference counts sum to {counts}")
@@ -218,9 +234,5 @@ class KVCacheManager:
             ensure(holder.num_computed_tokens <= len(ids) * self._size, f"{name} has tokens without a block")
             for i, block in enumerate(holder.block_table):
                 ensure(block.index == i, f"{block} stands at place {i} of {name}'s table")
-        parked = [block.park for block in self.pool.blocks if block.park is not None]
-        total = self.config.num_sequences - self.config.max_num_seqs
-        ensure(len(parked) + len(self._free_parks) == total, "parked + free parks != all parks")
-        ensure(len(set(parked)) == len(parked), "two blocks share a park")
-        cached = sum(1 for _ in self.pool.cached())
-        ensure(len(parked) == cached, f"{cached} blocks are cached, {len(parked)} are parked")
+        for key, name in self._computing.items():
+            ensure(name in self._holders, f"{name} computes {key:x} but holds no blocks")

@@ -23,13 +23,34 @@ class SeqRemove(msgspec.Struct, frozen=True):
     start: int = 0
 
 
-KVOperation = SeqCopy | SeqRemove
+class SeqSave(msgspec.Struct, frozen=True):
+    """Copy all of sequence `seq` into host memory under `key`."""
+
+    seq: int
+    key: str
+
+
+class SeqRestore(msgspec.Struct, frozen=True):
+    """Put what was saved under `key` into the empty sequence `seq` and forget the copy."""
+
+    key: str
+    seq: int
+
+
+class SeqDrop(msgspec.Struct, frozen=True):
+    """Forget what was saved under `key`."""
+
+    key: str
+
+
+KVOperation = SeqCopy | SeqRemove | SeqSave | SeqRestore | SeqDrop
 
 
 class ScheduledRequest(msgspec.Struct, frozen=True):
     """One request's share of a step: `token_ids` at positions start, start + 1, … in lane `slot`.
 
-    `samples` is True when the last of them is the newest token, so that a next token can be drawn.
+    `samples` is True when the last of them is the newest known token, so that a next one can be drawn. The
+    last `num_drafts` of `token_ids` are guesses: the runner verifies them in the same pass.
     """
 
     request_id: str
@@ -39,6 +60,7 @@ class ScheduledRequest(msgspec.Struct, frozen=True):
     samples: bool
     num_output_tokens: int
     sampling: SamplingParams
+    num_drafts: int = 0
 
 
 class SchedulerOutput(msgspec.Struct, frozen=True):
@@ -53,7 +75,10 @@ class SchedulerOutput(msgspec.Struct, frozen=True):
 
 
 class ModelRunnerOutput(msgspec.Struct, frozen=True):
-    """`sampled`: next token by request id. `duration`: seconds of the step by the runner's clock."""
+    """`sampled`: new tokens by request id: accepted drafts, then the one drawn after them.
 
-    sampled: dict[str, int]
+    `duration`: seconds of the step by the runner's clock.
+    """
+
+    sampled: dict[str, list[int]]
     duration: float

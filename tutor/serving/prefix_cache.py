@@ -14,6 +14,8 @@ from functools import lru_cache
 
 ROOT = 0
 
+Link = tuple[int, tuple[int, ...]]  # a full block: hash of the prefix that ends with it, its tokens
+
 
 @lru_cache(maxsize=1024)
 def root_hash(salt: str) -> int:
@@ -23,20 +25,13 @@ def root_hash(salt: str) -> int:
     return int.from_bytes(hashlib.sha256(salt.encode()).digest()[:8], "little")
 
 
-def block_hash(parent: int, token_ids: tuple[int, ...]) -> int:
-    """Hash of a full block."""
-    return hash((parent, token_ids))
-
-
-def chain(token_ids: Sequence[int], block_size: int, salt: str = "") -> list[tuple[int, tuple[int, ...]]]:
-    """(hash, tokens) of all full blocks of a token sequence, in order."""
-    links = []
-    parent = root_hash(salt)
-    for start in range(0, len(token_ids) - block_size + 1, block_size):
+def extend_chain(links: list[Link], token_ids: Sequence[int], block_size: int, salt: str = "") -> None:
+    """Append (hash, tokens) of every full block of `token_ids` that `links` does not have yet."""
+    parent = links[-1][0] if links else root_hash(salt)
+    for start in range(len(links) * block_size, len(token_ids) - block_size + 1, block_size):
         tokens = tuple(token_ids[start : start + block_size])
         parent = hash((parent, tokens))
         links.append((parent, tokens))
-    return links
 
 
 def hex_hash(value: int) -> str:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from tutor.serving.prefix_cache import Link
+
 if TYPE_CHECKING:
     from tutor.serving.block_pool import KVCacheBlock
 
@@ -61,7 +63,11 @@ class Request:
     num_cached_tokens: int = 0
     num_preemptions: int = 0
     block_table: list[KVCacheBlock] = field(default_factory=list, repr=False)
+    block_hashes: list[Link] = field(default_factory=list, repr=False)
     num_stored_blocks: int = 0  # leading blocks that were offered to the prefix cache
+    num_swapped_tokens: int = 0  # KV that was saved in host memory
+    drafts: list[int] = field(default_factory=list)  # guesses that the running step verifies
+    draft_source: str = ""
     _decoder: codecs.IncrementalDecoder = field(
         default_factory=lambda: codecs.getincrementaldecoder("utf-8")("replace"), repr=False
     )

@@ -2,22 +2,20 @@
 
 A step may mix decodes (one token each) and prefill chunks: the scheduler only asks how many tokens of a
 request have no KV yet. When blocks run out, the request that joined last loses its blocks, goes back to
-the front of the waiting queue and is recomputed later.
+the front of the waiting queue, and is recomputed or restored later.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
-
+from tutor.serving.admission import WaitingQueue
 from tutor.serving.block_pool import KVCacheBlock
 from tutor.serving.config import EngineConfig
 from tutor.serving.errors import RequestTooLarge, UnknownRequest, ensure
 from tutor.serving.kv_cache_manager import KVCacheManager
-from tutor.serving.outputs import ModelRunnerOutput, ScheduledRequest, SchedulerOutput
+from tutor.serving.outputs import ScheduledRequest, SchedulerOutput
 from tutor.serving.policy import batching_policy
 from tutor.serving.request import Request, RequestStatus
-from tutor.serving.tracing import Emit, Tracer
+from tutor.serving.tracing import Tracer
 
 
 class _Step:
@@ -32,29 +30,35 @@ class _Step:
         self.reason = ""
 
     def add(self, request: Request, num_tokens: int) -> None:
-        assert request.slot is not None
         start = request.num_computed_tokens
         end = start + num_tokens
         tokens = request.token_ids
+        drafts = request.drafts
         self.shares.append(
             ScheduledRequest(
-                request.request_id, request.slot, tokens[start:end], start, end == len(tokens),
-                len(tokens) - len(request.prompt_token_ids), request.sampling,
+                request.request_id,
+                request.slot,  # type: ignore[arg-type]  # every running request has one
+                tokens[start:end] + drafts if drafts else tokens[start:end],
+                start,
+                end == len(tokens),
+                len(tokens) - len(request.prompt_token_ids),
+                request.sampling,
+                len(drafts),
             )
-        )  # fmt: skip
-        self.left -= num_tokens
+        )
+        self.left -= num_tokens + len(drafts)
 
 
 class Scheduler:
-    """Owns the waiting and running queues and the slots. Without `emit` nothing is recorded."""
+    """Owns the waiting and running queues and the slots; every decision goes to the tracer."""
 
-    def __init__(self, config: EngineConfig, emit: Emit | None = None) -> None:
+    def __init__(self, config: EngineConfig, tracer: Tracer) -> None:
         self.config = config
         self.policy = batching_policy(config.batching)
-        self._tell = Tracer(emit)
+        self._tell = tracer
         self.kv = KVCacheManager(config, self._tell)
         self.requests: dict[str, Request] = {}
-        self.waiting: deque[Request] = deque()
+        self.waiting = WaitingQueue(config.admission, config.max_passed_over)
         self.running: list[Request] = []
         self._slots: list[Request | None] = [None] * config.max_num_seqs
 
@@ -70,37 +74,37 @@ class Scheduler:
         self._tell.arrived(request, len(self.waiting) - 1)
 
     def _check_size(self, request: Request) -> None:
-        needed = self.kv.blocks_for(request.num_prompt_tokens + request.max_tokens)
+        longest = request.num_prompt_tokens + request.max_tokens
+        needed = self.kv.blocks_for(longest)
         if needed > self.config.num_blocks:
             raise RequestTooLarge(
                 f"Request {request.request_id} needs {needed} blocks of {self.config.block_size} tokens "
                 f"({request.num_prompt_tokens} prompt + {request.max_tokens} output); "
                 f"there are {self.config.num_blocks}."
             )
-        if not self.config.chunked_prefill:
-            # A preempted request is recomputed with its output, which then has to fit as well.
-            longest = request.num_prompt_tokens + request.max_tokens
-            if longest > self.config.max_num_batched_tokens:
-                raise RequestTooLarge(
-                    f"Request {request.request_id} may grow to {longest} tokens; without chunked prefill "
-                    f"they must fit the budget of {self.config.max_num_batched_tokens} tokens a step."
-                )
+        # A preempted request is recomputed with its output, which then has to fit as well.
+        if not self.config.chunked_prefill and longest > self.config.max_num_batched_tokens:
+            raise RequestTooLarge(
+                f"Request {request.request_id} may grow to {longest} tokens; without chunked prefill "
+                f"they must fit the budget of {self.config.max_num_batched_tokens} tokens a step."
+            )
 
     def abort(self, request_id: str) -> None:
         """Finish a request now and free its blocks."""
         request = self.requests.get(request_id)
         if request is None:
             raise UnknownRequest(f"There is no request {request_id} in the engine.")
-        if request in self.waiting:
+        if request.slot is None:
             self.waiting.remove(request)
-        self._finish(request, RequestStatus.FINISHED_ABORTED)
-        if request in self.running:
+            self.kv.drop_swapped(request)
+        else:
             self.running.remove(request)
-        self._release_batch()
+        self.finish(request, RequestStatus.FINISHED_ABORTED)
+        self.release_batch()
 
     @property
     def has_work(self) -> bool:
-        return bool(self.waiting or self.running)
+        return bool(self.running) or bool(len(self.waiting))
 
     # --- one step -------------------------------------------------------------------------------
 
@@ -108,11 +112,12 @@ class Scheduler:
         """Decide the next step. It may be empty only when nothing is left to do."""
         step = _Step(self.config.max_num_batched_tokens)
         self.policy.begin_step(len(self.running), len(self.waiting), self.config.max_num_seqs)
-        # Decodes first: each costs one token and has a user waiting for it.
-        for request in sorted(self.running, key=lambda r: not r.is_decoding):
-            if step.left and request.status is RequestStatus.RUNNING:
+        for request in self._running_in_order():
+            if step.left <= 0:
+                break
+            if request.status is RequestStatus.RUNNING:  # not preempted earlier in this step
                 self._schedule_running(request, step)
-        if self.waiting and not step.preempted:
+        if len(self.waiting) and not step.preempted:
             self._admit(step)
         self._tell.step(
             step.shares, self.requests, num_running=len(self.running), num_waiting=len(self.waiting),
@@ -120,8 +125,16 @@ class Scheduler:
         )  # fmt: skip
         return SchedulerOutput(step.shares, self.kv.take_operations())
 
+    def _running_in_order(self) -> list[Request]:
+        """Decodes first: each costs one token and has a user waiting for it. Or prefills first."""
+        decodes = [r for r in self.running if len(r.token_ids) - r.num_computed_tokens == 1]
+        if len(decodes) == len(self.running):
+            return decodes
+        prefills = [r for r in self.running if len(r.token_ids) - r.num_computed_tokens != 1]
+        return decodes + prefills if self.config.order == "decode_first" else prefills + decodes
+
     def _schedule_running(self, request: Request, step: _Step) -> None:
-        num_new = min(request.num_uncomputed_tokens, step.left)
+        num_new = min(len(request.token_ids) - request.num_computed_tokens, step.left)
         if not self.kv.has_room(request, num_new):
             while not self.kv.can_allocate(request, num_new):
                 victim = self._victim(step)
@@ -138,88 +151,92 @@ class Scheduler:
         scheduled = {share.request_id for share in step.shares}
         return next(r for r in reversed(self.running) if r.request_id not in scheduled)
 
+    def _preempt(self, victim: Request, winner: Request) -> None:
+        self._tell.preempted(victim, winner)
+        if self.config.preemption == "swap" and victim.num_computed_tokens:
+            self.kv.swap_out(victim)
+        else:
+            self.kv.free(victim, "preempted")
+        self._release_slot(victim)
+        self.running.remove(victim)
+        victim.status = RequestStatus.PREEMPTED
+        victim.num_computed_tokens = victim.num_cached_tokens = 0
+        victim.num_preemptions += 1
+        self.waiting.put_back(victim)
+
+    # --- admission ------------------------------------------------------------------------------
+
     def _admit(self, step: _Step) -> None:
-        while self.waiting:
-            request = self.waiting[0]
-            blocked = self._why_not(request, step)
+        """Let waiting requests join until a slot, the budget or blocks are missing."""
+        blocked = self._why_nobody(step)
+        if blocked:
+            first = next(iter(self.waiting))
+            step.reason = f"{first.name} waits: {blocked}"
+            return
+        for request, why in self.waiting.order(lambda r: len(self.kv.match(r)) * self.config.block_size):
+            matched = [] if request.num_swapped_tokens else self.kv.match(request)
+            sibling = self.kv.computed_by(request, len(matched))
+            if sibling is not None:
+                # Computing the same prefix twice would waste the step; it will be shared soon.
+                step.reason = f"{request.name} waits: {self.requests[sibling].name} is computing its prefix"
+                continue
+            blocked = self._why_nobody(step) or self._why_not(request, matched, step)
             if blocked:
                 step.reason = f"{request.name} waits: {blocked}"
                 return
-            matched = self.kv.match(request)
-            cached = len(matched) * self.config.block_size
-            num_new = min(request.num_tokens - cached, step.left)
-            if not self.config.chunked_prefill and num_new < request.num_tokens - cached:
-                step.reason = f"{request.name} waits: its prompt does not fit the {step.left} tokens left"
-                return
-            if not self.kv.can_allocate(request, num_new, matched):
-                needed = self.kv.blocks_for(cached + num_new) - len(matched)
-                free = self.kv.pool.num_free
-                step.reason = f"{request.name} waits: it needs {needed} new blocks, {free} are free"
-                return
-            self.waiting.popleft()
-            self.policy.admitted()
-            self._start(request, matched)
-            self.kv.allocate(request, num_new)
-            step.add(request, num_new)
+            self._start(request, matched, why, step)
 
-    def _why_not(self, request: Request, step: _Step) -> str:
-        """Why the head of the queue cannot join this step; empty if it may."""
+    def _why_nobody(self, step: _Step) -> str:
+        """Why no request at all can join this step; empty if one may."""
         if not self.policy.may_admit():
             return "a static batch takes nobody in until all of it is done"
         if None not in self._slots:
             return f"all {len(self._slots)} slots are taken"
-        if step.left == 0:
+        if step.left <= 0:
             return f"the step's budget of {self.config.max_num_batched_tokens} tokens is used up"
         return ""
 
-    def _start(self, request: Request, matched: list[KVCacheBlock]) -> None:
+    def _why_not(self, request: Request, matched: list[KVCacheBlock], step: _Step) -> str:
+        """Why this request cannot join this step; empty if it can."""
+        num_new = request.num_tokens - len(matched) * self.config.block_size
+        if not self.config.chunked_prefill and num_new > step.left:
+            return f"its {num_new} tokens do not fit the {step.left} that are left of the budget"
+        missing = self.kv.missing_for(request, matched, self._first_tokens(request, matched, step))
+        if missing > 0:
+            what = "an unbroken run of blocks" if self.config.allocator == "contiguous" else "blocks"
+            return f"{missing} more {what} would have to be free ({self.kv.pool.num_free} are)"
+        return ""
+
+    def _first_tokens(self, request: Request, matched: list[KVCacheBlock], step: _Step) -> int:
+        """Tokens that need room when the request joins: restored ones, and its share of this step."""
+        restored = request.num_swapped_tokens
+        return restored + min(
+            request.num_tokens - restored - len(matched) * self.config.block_size, step.left
+        )
+
+    def _start(self, request: Request, matched: list[KVCacheBlock], why: str, step: _Step) -> None:
+        self.waiting.admit(request)
+        self.policy.admitted()
         slot = self._slots.index(None)
         self._slots[slot] = request
         request.slot = slot
         resumed = request.status is RequestStatus.PREEMPTED
         request.status = RequestStatus.RUNNING
         self.running.append(request)
-        self._tell.admitted(request, len(matched) * self.config.block_size, resumed)
-        request.num_cached_tokens = request.num_computed_tokens = self.kv.share_prefix(request, matched)
+        cached = len(matched) * self.config.block_size
+        self._tell.admitted(request, cached or request.num_swapped_tokens, why, resumed)
+        if request.num_swapped_tokens:
+            self.kv.swap_in(request)
+        else:
+            request.num_cached_tokens = request.num_computed_tokens = self.kv.begin(request, matched)
+        num_new = min(request.num_uncomputed_tokens, step.left)
+        self.kv.allocate(request, num_new)
+        step.add(request, num_new)
 
-    def _preempt(self, victim: Request, winner: Request) -> None:
-        self._tell.preempted(victim, winner)
-        self.kv.free(victim, "preempted")
-        self._release_slot(victim)
-        self.running.remove(victim)
-        victim.status = RequestStatus.PREEMPTED
-        victim.num_computed_tokens = victim.num_cached_tokens = 0
-        victim.num_preemptions += 1
-        self.waiting.appendleft(victim)
+    # --- endings --------------------------------------------------------------------------------
 
-    # --- after the step -------------------------------------------------------------------------
-
-    def update(
-        self, output: SchedulerOutput, result: ModelRunnerOutput, piece: Callable[[int], bytes]
-    ) -> None:
-        """Book the step's results: KV that now exists, sampled tokens, finished requests."""
-        for share in output.scheduled:
-            request = self.requests[share.request_id]
-            if request.status is not RequestStatus.RUNNING:
-                continue  # aborted while the step ran
-            request.num_computed_tokens += len(share.token_ids)
-            self.kv.store_full_blocks(request)
-            if share.samples:
-                self._take_token(request, result.sampled[share.request_id], piece)
-        self.running = [r for r in self.running if not r.status.is_finished]
-        self._release_batch()
-
-    def _take_token(self, request: Request, token_id: int, piece: Callable[[int], bytes]) -> None:
-        is_stop = token_id in request.stop_token_ids
-        text = request.append(token_id, b"" if is_stop else piece(token_id))
-        finished = request.finish_reason()
-        if finished is not None:
-            text += request.flush_text()
-        self._tell.emitted(request, token_id, text)
-        if finished is not None:
-            self._finish(request, finished)
-
-    def _finish(self, request: Request, status: RequestStatus) -> None:
+    def finish(self, request: Request, status: RequestStatus) -> None:
+        """End a request: its blocks are free, its slot too unless the batch is static."""
         self._tell.finished(request, status.value)
         if request.slot is not None:
             self.kv.free(request, status.value)
@@ -228,13 +245,12 @@ class Scheduler:
         request.status = status
         del self.requests[request.request_id]
 
-    def _release_batch(self) -> None:
+    def release_batch(self) -> None:
         """In static batching the slots come free together, when the last request of the batch is done."""
-        if self.running:
-            return
-        for holder in list(self._slots):
-            if holder is not None:
-                self._release_slot(holder)
+        if not self.running:
+            for holder in list(self._slots):
+                if holder is not None:
+                    self._release_slot(holder)
 
     def _release_slot(self, request: Request) -> None:
         assert request.slot is not None
@@ -244,16 +260,18 @@ class Scheduler:
 
     def check_integrity(self) -> None:
         self.kv.check_integrity()
+        self.waiting.check_integrity()
+        waiting = list(self.waiting)
         ensure(len(self.running) <= self.config.max_num_seqs, "more requests run than max_num_seqs")
         for request in self.running:
+            ensure(request.status is RequestStatus.RUNNING, f"{request.name} runs but is {request.status}")
             ensure(
-                request.status is RequestStatus.RUNNING, f"{request.request_id} runs but is {request.status}"
+                request.slot is not None and self._slots[request.slot] is request,
+                f"{request.name} and its slot disagree",
             )
-            ensure(request.slot is not None and self._slots[request.slot] is request,
-                   f"{request.request_id} and its slot disagree")  # fmt: skip
-            ensure(request not in self.waiting, f"{request.request_id} runs and waits")
-        for request in self.waiting:
-            ensure(request.slot is None, f"{request.request_id} waits with a slot")
-            ensure(not self.kv.table(request.request_id), f"{request.request_id} waits with blocks")
-        known = len(self.running) + len(self.waiting)
+            ensure(request not in waiting, f"{request.name} runs and waits")
+        for request in waiting:
+            ensure(request.slot is None, f"{request.name} waits with a slot")
+            ensure(not request.block_table, f"{request.name} waits with blocks")
+        known = len(self.running) + len(waiting)
         ensure(known == len(self.requests), f"{len(self.requests)} requests, {known} in the queues")

@@ -31,10 +31,14 @@ class Tracer:
             reason = f"{place} before it" if place else "next to be admitted"
             self._emit(ev.RequestQueued(r.request_id, place, reason))
 
-    def admitted(self, r: Request, cached: int, resumed: bool) -> None:
+    def admitted(self, r: Request, cached: int, why: str, resumed: bool) -> None:
         if self._emit:
-            reason = f"slot {r.slot} is free, budget and blocks suffice"
-            if resumed:
+            reason = f"slot {r.slot} is free; {why}"
+            if resumed and r.num_swapped_tokens:
+                reason = (
+                    f"resumes in slot {r.slot}: {r.num_swapped_tokens} tokens are restored from host memory"
+                )
+            elif resumed:
                 reason = f"resumes in slot {r.slot}: {r.num_tokens - cached} tokens are recomputed"
             self._emit(ev.RequestScheduled(r.request_id, cached, reason))
             self._emit(ev.SlotAssigned(r.slot or 0, r.request_id))
@@ -45,9 +49,15 @@ class Tracer:
             reason = f"no free block for {name}; it joined last, so it gives up its blocks"
             self._emit(ev.RequestPreempted(victim.request_id, victim.num_computed_tokens, reason))
 
-    def emitted(self, r: Request, token_id: int, text: str) -> None:
+    def emitted(self, r: Request, token_ids: list[int], text: str) -> None:
         if self._emit:
-            self._emit(ev.TokensEmitted(r.request_id, (token_id,), text))
+            self._emit(ev.TokensEmitted(r.request_id, tuple(token_ids), text))
+
+    def verified(self, r: Request, drafts: list[int], num_accepted: int) -> None:
+        if self._emit:
+            self._emit(ev.TokensDrafted(r.request_id, tuple(drafts), r.draft_source))
+            accepted, rejected = tuple(drafts[:num_accepted]), tuple(drafts[num_accepted:])
+            self._emit(ev.TokensVerified(r.request_id, accepted, rejected))
 
     def finished(self, r: Request, reason: str) -> None:
         if self._emit:

@@ -36,7 +36,9 @@ def request_history(records: Sequence[ev.TraceRecord], request_id: str) -> tuple
             until = f" to {last.step}" if last.step != first.step else ""
             count = len(decodes)
             tokens = "1 token" if count == 1 else f"{count} tokens"
-            entries.append(Entry(first.step, first.ts, f"decodes {tokens}, one a step (steps {first.step}{until})"))
+            entries.append(
+                Entry(first.step, first.ts, f"decodes {tokens}, one a step (steps {first.step}{until})")
+            )
             decodes.clear()
 
     for record in records:
@@ -62,7 +64,9 @@ def _request_text(event: ev.AnyEvent, request_id: str) -> str:
         return ""
     match event:
         case ev.RequestArrived():
-            return f"arrives with {event.num_prompt_tokens} prompt tokens, at most {event.max_tokens} to write"
+            return (
+                f"arrives with {event.num_prompt_tokens} prompt tokens, at most {event.max_tokens} to write"
+            )
         case ev.RequestQueued():
             return f"waits at place {event.position}: {event.reason}"
         case ev.RequestScheduled():
@@ -76,7 +80,8 @@ def _request_text(event: ev.AnyEvent, request_id: str) -> str:
         case ev.SlotReleased():
             return f"leaves slot {event.slot}"
         case ev.PrefixMatched():
-            return f"shares blocks {_ids(event.block_ids)}: {event.num_cached_tokens} tokens known from {event.source}"
+            known = f"{event.num_cached_tokens} tokens known from {event.source}"
+            return f"shares blocks {_ids(event.block_ids)}: {known}"
         case ev.BlocksAllocated():
             return f"gets block{_s(event.block_ids)} {_ids(event.block_ids)}: {event.reason}"
         case ev.BlocksFreed():
@@ -102,7 +107,8 @@ def _block_text(event: ev.AnyEvent, block_id: int, names: dict[str, str]) -> str
         case ev.BlocksAllocated() if block_id in event.block_ids:
             return f"goes to {names.get(event.request_id, '?')}: {event.reason}"
         case ev.PrefixMatched() if block_id in event.block_ids:
-            return f"is shared with {names.get(event.request_id, '?')}: the same tokens were computed for {event.source}"
+            who = names.get(event.request_id, "?")
+            return f"is shared with {who}: the same tokens were computed for {event.source}"
         case ev.BlockStored() if event.block_id == block_id:
             return f"is full; it can be found under hash {event.block_hash[:8]} from now on"
         case ev.BlockEvicted() if event.block_id == block_id:

@@ -25,12 +25,12 @@ class TutorApp(App[int]):
     TITLE = "inference tutor"
     CSS_PATH = "app.tcss"
     ENABLE_COMMAND_PALETTE = False
-    HORIZONTAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [
+    HORIZONTAL_BREAKPOINTS = [  # noqa: RUF012 (Textual declares its type)
         (0, "-tiny-width"),
         (60, "-narrow"),
         (110, "-wide"),
     ]
-    VERTICAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [
+    VERTICAL_BREAKPOINTS = [  # noqa: RUF012
         (0, "-tiny-height"),
         (16, "-short"),
         (32, "-tall"),

@@ -82,7 +82,9 @@ def panel(lesson: Lesson, states: dict[str, LessonState], progress: Progress, co
     color = STATE_COLORS[state_key(state)]
     lines: list[Content] = [
         Content.styled(lesson.title, "bold"),
-        Content.assemble((f"{mark} {word}", color), (f"   stage {lesson.stage} · {lesson.minutes} min", "$secondary")),
+        Content.assemble(
+            (f"{mark} {word}", color), (f"   stage {lesson.stage} · {lesson.minutes} min", "$secondary")
+        ),
         Content(""),
         Content(lesson.line),
         Content(""),

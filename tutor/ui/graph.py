@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 CARD_WIDTH = 25
 CARD_HEIGHT = 4
@@ -104,7 +105,7 @@ def _items(nodes: Sequence[Node]) -> tuple[list[list[_Item]], dict[Edge, list[_I
                 route.append(lane)
             route.append(cards[node.id])
             routes[need, node.id] = route
-            for left, right in zip(route, route[1:], strict=False):
+            for left, right in pairwise(route):
                 if right not in left.after:
                     left.after.append(right)
                     right.before.append(left)
@@ -194,7 +195,7 @@ def _route(
     wires: dict[Edge, Cells] = {}
     for edge, route in routes.items():
         points = [(column_x[route[0].column] + CARD_WIDTH, route[0].port)]
-        for left, right in zip(route, route[1:], strict=False):
+        for left, right in pairwise(route):
             turn = tracks[left.column][id(left), id(right)]
             points += [(turn, left.port), (turn, right.port)]
         points.append((column_x[route[-1].column] - 1, route[-1].port))

@@ -11,10 +11,7 @@ def bpe_encode(word, rank):
         pieces = [letter.encode() for letter in word.decode()]
     except UnicodeDecodeError:
         pieces = [word[i : i + 1] for i in range(len(word))]
-    while len(pieces) > 1:
-        ranked = [(rank[pair], i) for i, pair in enumerate(itertools.pairwise(pieces)) if pair in rank]
-        if not ranked:
-            break
+    while ranked := [(rank[pair], i) for i, pair in enumerate(itertools.pairwise(pieces)) if pair in rank]:
         _, i = min(ranked)
         pieces[i : i + 2] = [pieces[i] + pieces[i + 1]]
     return pieces

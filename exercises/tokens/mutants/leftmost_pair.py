@@ -8,10 +8,7 @@ import itertools
 def bpe_encode(word, rank):
     """Split `word` (bytes) into tokens by joining the lowest-rank neighbours first."""
     pieces = [word[i : i + 1] for i in range(len(word))]
-    while len(pieces) > 1:
-        ranked = [(rank[pair], i) for i, pair in enumerate(itertools.pairwise(pieces)) if pair in rank]
-        if not ranked:
-            break
+    while ranked := [(rank[pair], i) for i, pair in enumerate(itertools.pairwise(pieces)) if pair in rank]:
         _, i = ranked[0]
         pieces[i : i + 2] = [pieces[i] + pieces[i + 1]]
     return pieces

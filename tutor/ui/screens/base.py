@@ -1,4 +1,4 @@
-"""What every screen of the tutor has: a title line, a key line, help, and one sentence when it is too small."""
+"""What every screen has: a title line, a key line, help, and one sentence when it is too small."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class TooSmall(Static):
     """Stands in for the whole screen in a terminal that cannot hold it."""
 
     def __init__(self) -> None:
-        text = f"This terminal is too small. The tutor needs {MIN_WIDTH} columns and {MIN_HEIGHT} rows: enlarge it."
-        super().__init__(text, markup=False)
+        need = f"The tutor needs {MIN_WIDTH} columns and {MIN_HEIGHT} rows: enlarge it."
+        super().__init__(f"This terminal is too small. {need}", markup=False)
 
 
 class TitleBar(Static):
@@ -74,10 +74,10 @@ class KeyBar(Static):
 
 
 class TutorScreen(Screen[None]):
-    """Base of the full screens. `HELP` lists all keys for the `?` overlay."""
+    """Base of the full screens. `ALL_KEYS` lists all keys for the `?` overlay."""
 
     HELP_TITLE: ClassVar[str] = ""
-    HELP: ClassVar[Help] = ()
+    ALL_KEYS: ClassVar[Help] = ()
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("question_mark", "help", "Help", show=False),
         Binding("escape", "back", "Back", show=False),
@@ -98,7 +98,7 @@ class TutorScreen(Screen[None]):
     def action_help(self) -> None:
         from tutor.ui.screens.help import HelpScreen
 
-        self.app.push_screen(HelpScreen(self.HELP_TITLE, self.HELP))
+        self.app.push_screen(HelpScreen(self.HELP_TITLE, self.ALL_KEYS))
 
     def action_back(self) -> None:
         """Leave this screen; the first screen of the app stays."""

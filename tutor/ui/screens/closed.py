@@ -54,7 +54,9 @@ class ClosedScreen(ModalScreen[str]):
         if self._target:
             lines.append(Content.assemble(("Enter", "bold"), f" goes to {course[self._target].title}"))
         if self._state.written:
-            lines.append(Content.assemble(("T", "bold"), " tests out: its questions and its exercise, without reading"))
+            lines.append(
+                Content.assemble(("T", "bold"), " tests out: its questions and its exercise, without reading")
+            )
         lines.append(Content.assemble(("Esc", "bold"), " back to the map"))
         return lines
 

@@ -33,15 +33,18 @@ KEYS = (
     ("?", "help", "screen.help"),
     ("Esc", "map", "screen.back"),
 )
-ENTER = {"lab": ("Enter", "open the lab", "screen.enter"), "exercise": ("Enter", "open the exercise", "screen.enter")}
+ENTER = {
+    "lab": ("Enter", "open the lab", "screen.enter"),
+    "exercise": ("Enter", "open the exercise", "screen.enter"),
+}
 
 
 class LessonScreen(TutorScreen):
     """`test`: testing out shows the questions and the exercise only."""
 
-    CSS_PATH: ClassVar[list[str]] = ["lesson.tcss", "../widgets/question.tcss"]
+    CSS_PATH = ["lesson.tcss", "../widgets/question.tcss"]  # noqa: RUF012 (Textual declares its type)
     HELP_TITLE = "a lesson"
-    HELP: ClassVar[Help] = (
+    ALL_KEYS: ClassVar[Help] = (
         ("n  b", "next section, section before"),
         ("↑ ↓ PgUp PgDn", "scroll"),
         ("Enter", "commit an answer; open the lab or the exercise"),
@@ -186,20 +189,31 @@ class LessonScreen(TutorScreen):
     def _make_lab(self) -> Widget:
         lab = self._lab
         assert lab is not None  # the section exists only with a lab
-        lines = [Content.styled(lab.title, "bold"), inline(lab.phenomenon), Content(""),
-                 Content.styled("WHAT TO WATCH", "bold $secondary"), *bullets(lab.watch, 76), Content("")]  # fmt: skip
+        lines = [
+            Content.styled(lab.title, "bold"),
+            inline(lab.phenomenon),
+            Content(""),
+            Content.styled("WHAT TO WATCH", "bold $secondary"),
+            *bullets(lab.watch, 76),
+            Content(""),
+        ]
         runs = self.services.progress.lesson(self.lesson.id).lab_runs
         if self._unanswered:
             lines.append(Content("First you commit to a prediction; then the real engine runs."))
         if runs:
-            lines.append(Content.styled(f"✓ You have run it {runs} time{'s' if runs > 1 else ''}.", "$success"))
+            lines.append(
+                Content.styled(f"✓ You have run it {runs} time{'s' if runs > 1 else ''}.", "$success")
+            )
         lines += [Content(""), Content.assemble(("Enter", "bold $accent"), " opens the lab.")]
         return VerticalScroll(Static(Content("\n").join(lines), markup=False))
 
     def _make_exercise(self) -> Widget:
         known = self.services.progress.exercise(self.lesson.id)
-        lines = [Content.styled("Now build it", "bold"),
-                 Content("The exercise is a Python file in your workspace, graded against the real model."), Content("")]  # fmt: skip
+        lines = [
+            Content.styled("Now build it", "bold"),
+            Content("The exercise is a Python file in your workspace, graded against the real model."),
+            Content(""),
+        ]
         if known.passed:
             lines.append(Content.styled("✓ Passed. You can change it and check again.", "$success"))
         elif known.attempts:
@@ -216,7 +230,9 @@ class LessonScreen(TutorScreen):
     def _unanswered(self) -> tuple[Question, ...]:
         """Questions that the lab wants answered first."""
         wanted = self._lab.predict if self._lab else ()
-        made = {prediction.question for prediction in self.services.progress.lesson(self.lesson.id).predictions}
+        made = {
+            prediction.question for prediction in self.services.progress.lesson(self.lesson.id).predictions
+        }
         return tuple(q for q in self._questions if q.id in wanted and q.id not in made)
 
     @on(QuizPane.Answered)
@@ -243,7 +259,9 @@ class LessonScreen(TutorScreen):
             if self._unanswered:
                 from tutor.ui.screens.predict import PredictScreen
 
-                self.app.push_screen(PredictScreen(self.services, self.lesson, self._unanswered), self._run_lab)
+                self.app.push_screen(
+                    PredictScreen(self.services, self.lesson, self._unanswered), self._run_lab
+                )
             else:
                 self._run_lab(True)
         elif self.section == "exercise":

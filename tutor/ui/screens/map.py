@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from tutor.ui.services import Services
 
 FIRST_TIME = (
-    "Welcome. Each card is a lesson; lines lead from what it needs to what it unlocks.\n"
-    "Arrow keys walk along the lines, Enter opens. Start with a card that says ready.\n"
+    "Each card is a lesson; lines lead from what it needs to what it unlocks.\n"
+    "Arrow keys walk along them, Enter opens. Start with a card that says ready.\n"
     "? shows the keys of any screen, q quits here. Everything you do is kept."
 )
 
 
 class MapScreen(TutorScreen):
-    CSS_PATH: ClassVar[list[str]] = ["map.tcss", "../widgets/course_map.tcss"]
+    CSS_PATH = ["map.tcss", "../widgets/course_map.tcss"]  # noqa: RUF012 (Textual declares its type)
     HELP_TITLE = "the map"
-    HELP: ClassVar[Help] = (
+    ALL_KEYS: ClassVar[Help] = (
         ("← → ↑ ↓", "walk along the lessons"),
         ("Enter", "open the marked lesson (a click marks, a second one opens)"),
         ("/", "search by title; ↑ ↓ go through what was found"),
@@ -117,13 +117,13 @@ class MapScreen(TutorScreen):
         if not state.written or (state.status == "locked" and not test):
             from tutor.ui.screens.closed import ClosedScreen
 
-            self.app.push_screen(ClosedScreen(self.services, lesson), self._closed)
+            self.app.push_screen(ClosedScreen(self.services, lesson), self._chosen)
             return
         from tutor.ui.screens.lesson import LessonScreen
 
         self.app.push_screen(LessonScreen(self.services, lesson, test=test))
 
-    def _closed(self, wish: str | None) -> None:
+    def _chosen(self, wish: str | None) -> None:
         """What was chosen on the screen of a lesson that cannot be opened: another lesson, or its test."""
         if wish == "test":
             self._open(self.map.marked, test=True)
@@ -151,7 +151,8 @@ class MapScreen(TutorScreen):
         self._found = tuple(
             lesson.id
             for lesson in self.services.course
-            if wanted and any(wanted in name.casefold() for name in (lesson.title, lesson.id, *lesson.aliases))
+            if wanted
+            and any(wanted in name.casefold() for name in (lesson.title, lesson.id, *lesson.aliases))
         )
         if self._found:
             self.map.mark(self._found[0])

@@ -21,7 +21,7 @@ from tutor.ui.services import Services
 class PredictScreen(ModalScreen[bool]):
     """Dismisses with True when every question was answered, with False on Esc."""
 
-    CSS_PATH: ClassVar[list[str]] = ["predict.tcss", "../widgets/question.tcss"]
+    CSS_PATH = ["predict.tcss", "../widgets/question.tcss"]  # noqa: RUF012 (Textual declares its type)
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(False)", show=False)]
 
     def __init__(self, services: Services, lesson: Lesson, questions: Sequence[Question]) -> None:

@@ -128,7 +128,9 @@ class CourseMap(ScrollView, can_focus=True):
         if ids:
             here = self.box
             boxes = self._layout_now.boxes
-            nearest = min(ids, key=lambda id: (abs(boxes[id].column - here.column), abs(boxes[id].y - here.y)))
+            nearest = min(
+                ids, key=lambda id: (abs(boxes[id].column - here.column), abs(boxes[id].y - here.y))
+            )
             self.mark(nearest)
 
     def _walk_candidates(self, way: str) -> list[str]:
@@ -141,9 +143,7 @@ class CourseMap(ScrollView, can_focus=True):
             return [max(boxes, key=lambda id: (boxes[id].column, boxes[id].y))]
         if way in ("up", "down"):
             sign = -1 if way == "up" else 1
-            return [
-                id for id, b in boxes.items() if b.column == here.column and (b.y - here.y) * sign > 0
-            ]
+            return [id for id, b in boxes.items() if b.column == here.column and (b.y - here.y) * sign > 0]
         near = card.unlocks if way == "right" else card.needs
         step = 1 if way == "right" else -1
         beside = [id for id, box in boxes.items() if box.column == here.column + step]
@@ -249,9 +249,7 @@ class CourseMap(ScrollView, can_focus=True):
             open_ids.extend(fresh)
         return path
 
-    def _draw_wires(
-        self, canvas: Canvas, edges: Iterable[tuple[str, str]], chars: str, style: str
-    ) -> None:
+    def _draw_wires(self, canvas: Canvas, edges: Iterable[tuple[str, str]], chars: str, style: str) -> None:
         joined: dict[tuple[int, int], int] = {}
         for edge in edges:
             for place, mask in self._layout_now.wires[edge].items():

@@ -14,6 +14,7 @@ from textual.message import Message
 from textual.widgets import Input, Static
 
 from tutor.ui.inline import inline
+from tutor.ui.widgets.number_input import NumberInput
 
 
 class ChoiceRow(Static):
@@ -73,7 +74,7 @@ class QuestionBox(VerticalGroup, can_focus=True):
                 yield ChoiceRow(index, text)
         else:
             with Horizontal(classes="number"):
-                yield Input(compact=True, placeholder="a number")
+                yield NumberInput()
                 yield Static(self._unit, classes="unit", markup=False)
         yield Static(classes="feedback", markup=False)
 

@@ -80,8 +80,9 @@ class Panel(ScrollView, can_focus=True):
     TITLE: ClassVar[str] = ""
     WHAT: ClassVar[str] = ""  # said while there is nothing to show
     COMPONENT_CLASSES: ClassVar[set[str]] = {
-        "panel--title", "panel--note", "panel--muted", "panel--text", "panel--accent", "panel--good", "panel--bad",
-        "panel--bar", "panel--cursor", "panel--now", *(f"panel--owner{i}" for i in range(OWNER_COLORS)),
+        "panel--title", "panel--note", "panel--muted", "panel--text", "panel--accent", "panel--good",
+        "panel--bad", "panel--bar", "panel--cursor", "panel--now",
+        *(f"panel--owner{i}" for i in range(OWNER_COLORS)),
     }  # fmt: skip
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left", "move(-1, 0)", show=False),
@@ -122,7 +123,7 @@ class Panel(ScrollView, can_focus=True):
         self._redraw()
 
     def _redraw(self) -> None:
-        width = self.content_size.width
+        width = self._room
         if self._view is None or width <= 0:
             return
         before = self._picture
@@ -144,6 +145,11 @@ class Panel(ScrollView, can_focus=True):
     def follows_end(self) -> bool:
         """Whether the panel stays at its newest line."""
         return False
+
+    @property
+    def _room(self) -> int:
+        """Columns beside the scrollbar."""
+        return self.scrollable_content_region.width
 
     # --- items ----------------------------------------------------------------------------------
 
@@ -213,7 +219,7 @@ class Panel(ScrollView, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         left, top = self.scroll_offset
-        width = self.content_size.width
+        width = self._room
         if y < HEAD:
             return self._strip(self._title(width), 0, width)
         row = y - HEAD + top

@@ -7,8 +7,6 @@ from typing import ClassVar
 from tutor.trace.views import BlockView, LabView
 from tutor.ui.widgets.panels.base import Item, Line, Panel, Picture, Run, clip, owner_style, pad
 
-CELL_STYLES = {".": "muted"}
-
 
 def block_mark(block: BlockView) -> tuple[str, str]:
     """(letter, style) of a block: its owner, `s` when shared, `c` when only cached, `.` when free."""
@@ -91,18 +89,19 @@ class CellsPanel(Panel):
         size = view.serving.block_size or 16
         labels = {slot.slot: slot.label for slot in view.serving.slots}
         blocks_a_row = max(1, (width - 5) // (size + 1))
-        lines: list[Line] = []
+        ok = cells.num_mismatches == 0
+        verdict = f"{cells.num_compared} cells compared with the block tables, {cells.num_mismatches} differ"
+        lines: list[Line] = [
+            (("✓ " if ok else "✗ ", "good" if ok else "bad"), (clip(verdict, width - 2), "text")),
+            *(((clip(text, width), "bad"),) for text in cells.mismatches),
+        ]
         for start in range(0, len(cells.cells), size * blocks_a_row):
             runs: list[Run] = [(f"{start:4} ", "muted")]
             for block in range(start, min(start + size * blocks_a_row, len(cells.cells)), size):
                 runs += [_cell(owner, labels) for owner in cells.cells[block : block + size]]
                 runs.append((" ", ""))
             lines.append(tuple(runs))
-        ok = cells.num_mismatches == 0
-        verdict = f"{cells.num_compared} cells compared with the block tables, {cells.num_mismatches} differ"
-        lines.append((("✓ " if ok else "✗ ", "good" if ok else "bad"), (clip(verdict, width - 2), "text")))
-        lines += [((clip(text, width), "bad"),) for text in cells.mismatches]
-        lines.append((("letter: slot's request  M several  . empty", "muted"),))
+        lines.append((("letter: a slot's request  digit: kept for reuse  M several  . empty", "muted"),))
         return Picture(tuple(lines), (), f"{sum(map(bool, cells.cells))} of {len(cells.cells)} in use")
 
 

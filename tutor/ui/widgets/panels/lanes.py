@@ -30,7 +30,9 @@ class LanesPanel(Panel):
             rows = max(len(left), len(right))
             left += [()] * (rows - len(left))
             right += [()] * (rows - len(right))
-            lines = [(*a, (" " * (half + 2 - line_width(a)), ""), *b) for a, b in zip(left, right, strict=True)]
+            lines = [
+                (*a, (" " * (half + 2 - line_width(a)), ""), *b) for a, b in zip(left, right, strict=True)
+            ]
         else:
             lines = [line for lane in lanes for line in (*_lane(lane, width, most), ())]
         totals = [lane.total_tokens for lane in lanes]
@@ -43,7 +45,12 @@ def _lane(lane: LaneView, width: int, most: int) -> list[Line]:
     seconds = sum(d for _, d in runs)
     lines: list[Line] = [
         ((clip(lane.lane, width), "accent"),),
-        ((clip(f"{len(runs)} passes, {lane.total_tokens} tokens run, {seconds * 1000:.0f} ms", width), "text"),),
+        (
+            (
+                clip(f"{len(runs)} passes, {lane.total_tokens} tokens run, {seconds * 1000:.0f} ms", width),
+                "text",
+            ),
+        ),
         ((clip(f"{lane.cache_tokens} tokens in the KV cache", width), "muted"),),
     ]
     room = max(4, width - 28)

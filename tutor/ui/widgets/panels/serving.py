@@ -33,10 +33,10 @@ def _slot_line(slot: SlotView, serving: ServingView, lane: int, width: int) -> L
     style = owner_style(slot.label)
     runs: list[Run] = [(f"{slot.slot} ", "muted"), (pad(slot.label, 2), style), (pad(slot.phase, 8), "text")]
     recent = slot.timeline[-lane:]
-    runs.append((" " * (lane - len(recent)), ""))
     for index, (label, phase) in enumerate(recent):
         now = index == len(recent) - 1 and phase in ("prefill", "decode")
         runs.append(("█" if now else PHASES[phase], owner_style(label)))
+    runs.append((" " * (lane - len(recent)), ""))
     if request is not None:
         room = width - 12 - lane - 1
         runs.append((" " + clip(_doing(request), room), "text"))

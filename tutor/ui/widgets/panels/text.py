@@ -36,10 +36,10 @@ class PipelinePanel(Panel):
             details = [stage for stage in view.stages if stage.stage == name]
             if details:
                 times = f" ×{len(details)}" if len(details) > 1 else ""
-                parts = textwrap.wrap(printable(details[-1].detail), max(20, width - 13)) or [""]
+                parts = textwrap.wrap(printable(details[-1].detail), max(20, width - 15)) or [""]
                 style = "now" if name == current else "text"
-                lines.append(((pad(name, 10), "muted"), (pad(times, 3), "muted"), (parts[0], style)))
-                lines += [((" " * 13 + part, style),) for part in parts[1:4]]
+                lines.append(((pad(name, 10), "muted"), (pad(times, 5), "muted"), (parts[0], style)))
+                lines += [((" " * 15 + part, style),) for part in parts[1:4]]
         return Picture(tuple(lines), note=f"step {view.stages[-1].step}")
 
 
@@ -88,10 +88,10 @@ def _boxes(tokens: TokensView, width: int) -> list[Line]:
         upper: list[tuple[str, str]] = []
         ids: list[tuple[str, str]] = []
         sizes: list[tuple[str, str]] = []
-        for shown, token_id, size, partial in row:
-            room = max(len(shown), len(token_id), len(size)) + 1
+        for shown, number, size, partial in row:
+            room = max(len(shown), len(number), len(size)) + 1
             upper += [("▏", "muted"), (pad(shown, room), "accent" if partial else "text"), (" ", "")]
-            ids += [("▏", "muted"), (pad(token_id, room), "bar"), (" ", "")]
+            ids += [("▏", "muted"), (pad(number, room), "bar"), (" ", "")]
             sizes += [("▏", "muted"), (pad(size, room), "muted"), (" ", "")]
         lines += [tuple(upper), tuple(ids), tuple(sizes), ()]
     return lines
