@@ -1,9 +1,10 @@
 """From a saved file to the verdict: a warm judge, against a cold `tutor check` in the same run.
 
-    python -m bench.grade [--exercise kv-math] [--runs 20] [--cold-runs 5]
+    python bench/grade.py [--exercise kv-math] [--runs 20] [--cold-runs 5] [--pause 1.0]
 
 Warm: the judge has loaded its model and checked once (as in the TUI or `watch`); the clock runs from the
-moment the file is written to the verdict. Cold: `tutor check` as a new process each time, with the same
+moment the file is written to the verdict. Between two saves there is a pause, as there is with a person;
+the judge uses it to start the next guest (with --pause 0 its start is part of the figure). Cold: `tutor check` as a new process each time, with the same
 warm reference cache. `model` is the part that llama.cpp computed. Ratio: to the cold median.
 """
 
@@ -35,13 +36,14 @@ class Sample(NamedTuple):
     model: float
 
 
-async def warm(exercise: Exercise, path: Path, text: str, runs: int) -> list[Sample]:
+async def warm(exercise: Exercise, path: Path, text: str, runs: int, pause: float) -> list[Sample]:
     """Save and check `runs` times with one judge, after one run that is not counted."""
     client = JudgeClient()
     samples = []
     try:
         await client.start()
         for number in range(runs + 1):
+            await asyncio.sleep(pause)
             started = time.perf_counter()
             path.write_text(f"{text}\n# save {number}\n", encoding="utf-8")
             verdict = await client.verdict(exercise.id, path)
@@ -88,12 +90,13 @@ def main() -> None:
     parser.add_argument("--exercise", default="kv-math")
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--cold-runs", type=int, default=5)
+    parser.add_argument("--pause", type=float, default=1.0, help="seconds between two saves")
     options = parser.parse_args()
     exercise = find_exercise(options.exercise)
     text = exercise.solution.read_text(encoding="utf-8")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / exercise.file
-        warm_samples = asyncio.run(warm(exercise, path, text, options.runs))
+        warm_samples = asyncio.run(warm(exercise, path, text, options.runs, options.pause))
         cold_samples = cold(exercise, path, options.cold_runs)
     print(f"exercise {exercise.id}: saved file to verdict")
     report({"warm judge": warm_samples, "cold `tutor check`": cold_samples})

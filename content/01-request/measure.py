@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 from tutor.llama.reference import ReferenceModel
 
 MARKER = "<|im_end|>"
+WIDTH = 68  # columns
 USER_TURN = "<|im_start|>user"
 TRANSLATE = "Translate 'good morning' to Chinese."
 COUNT = "Count from 1 to 5."
@@ -20,7 +22,7 @@ def measure(model: ReferenceModel) -> dict[str, Any]:
     answer = model.greedy(prompt, 64)
     shown = [token for token in answer if not model.is_eog(token)]
     return {
-        "template_lines": text.splitlines(),
+        "template_lines": [part for line in text.splitlines() for part in _fitted(line)],
         "hi_tokens": len(model.tokenize("hi")),
         "prompt_tokens": len(prompt),
         "system_tokens": len(model.tokenize(text[: text.index(USER_TURN)], special=True)),
@@ -32,6 +34,11 @@ def measure(model: ReferenceModel) -> dict[str, Any]:
         "newlines_as_text": len(model.tokenize("\n\n")),
         "newlines_as_output": _blank_line_tokens(model, COUNT),
     }
+
+
+def _fitted(line: str) -> list[str]:
+    """A line of the template, broken where it is too long for a terminal; what follows is indented."""
+    return textwrap.wrap(line, WIDTH, subsequent_indent="    ")
 
 
 def _prompt_ids(model: ReferenceModel, question: str) -> list[int]:

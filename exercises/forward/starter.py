@@ -15,7 +15,7 @@ def rmsnorm(x, w, eps=1e-5):
 
     Returns [T, 576]: each row divided by its root mean square, then multiplied by w.
     """
-    raise NotImplementedError("write rmsnorm: divide each row by its root mean square, multiply by w")
+    raise NotImplementedError("divide each row by its root mean square, multiply by w")
 
 
 def swiglu(x, Wg, Wu, Wd):
@@ -29,7 +29,7 @@ def swiglu(x, Wg, Wu, Wd):
     Returns [T, 576]: Wd (silu(Wg h) * (Wu h)) for each row h, with silu(z) = z / (1 + e^-z).
     It must stay finite for large inputs.
     """
-    raise NotImplementedError("write swiglu: silu on the gate, times up, then down")
+    raise NotImplementedError("silu on the gate, times up, then down")
 
 
 def head(h, E):
@@ -40,4 +40,4 @@ def head(h, E):
 
     Returns [V]: the logit of each id.
     """
-    raise NotImplementedError("write head: compare h with each row of E")
+    raise NotImplementedError("compare h with each row of E")

@@ -42,4 +42,4 @@ def generate(lm, messages, max_tokens, stop=()):
     Decode the joined bytes with bytes.decode("utf-8", errors="replace").
     Returns a Completion.
     """
-    raise NotImplementedError("write generate: template, tokenize, then one next_logits call per output token")
+    raise NotImplementedError("template, tokenize, then one next_logits call per output token")

@@ -6,14 +6,14 @@ def bpe_encode(word, rank):
 
     word: bytes, for example b" hello". It may be empty.
     rank: dict (left: bytes, right: bytes) -> int. A pair that is in it may be joined; a lower
-        rank goes first. It holds every merge of SmolLM2 that can matter for this word.
+        rank goes first. It holds the merges of SmolLM2 that can matter for this word, and others.
 
     Start from single bytes. As long as some two neighbours are in `rank`, join the pair with the
     lowest rank (the leftmost of them, if that pair occurs twice), one join at a time.
 
     Returns a list of bytes. Joined, they are `word` again; b"" gives [].
     """
-    raise NotImplementedError("write bpe_encode: start from single bytes, join the lowest-rank pair, repeat")
+    raise NotImplementedError("start from single bytes, join the lowest-rank pair, repeat")
 
 
 def decode(pieces):
@@ -24,4 +24,4 @@ def decode(pieces):
     Returns a str. Bytes that are not valid UTF-8, such as a character that was cut at the end,
     become U+FFFD (what bytes.decode does with errors="replace").
     """
-    raise NotImplementedError("write decode: bytes first, text last")
+    raise NotImplementedError("bytes first, text last")

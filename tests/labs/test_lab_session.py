@@ -115,6 +115,7 @@ async def test_a_killed_worker_is_reported_and_can_be_restarted(session: Watched
     os.kill(session._process.pid, signal.SIGKILL)
     await session.until(lambda: session.status == "dead")
     assert "SIGKILL" in session.error
+    assert "Lost with it: A (" in session.error and "B (" in session.error
     assert session.shown.step >= 2, "what was recorded is still there"
     await session.rerun(session.knobs)
     await session.until(lambda: session.status == "done")

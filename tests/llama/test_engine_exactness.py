@@ -65,7 +65,12 @@ def run_batched(
 def test_24_mixed_requests_equal_their_solo_runs_bit_for_bit(model: Model, reference: ReferenceModel) -> None:
     requests = mixed_requests(model)
     config = EngineConfig(
-        max_num_seqs=6, max_num_batched_tokens=40, block_size=16, num_blocks=24, prefix_caching=False
+        max_num_seqs=6,
+        max_num_batched_tokens=40,
+        block_size=16,
+        num_blocks=24,
+        prefix_caching=False,
+        shared_cells=False,
     )
     outputs, rows, store = run_batched(model, requests, config, SamplingParams())
     kinds = [
@@ -94,8 +99,12 @@ def test_24_mixed_requests_equal_their_solo_runs_bit_for_bit(model: Model, refer
 def test_seeded_sampling_does_not_depend_on_the_batch(model: Model) -> None:
     requests = mixed_requests(model)[:6]
     sampling = SamplingParams(temperature=0.8, top_k=40, top_p=0.95, min_p=0.02, seed=11)
-    batched = EngineConfig(max_num_seqs=4, max_num_batched_tokens=24, num_blocks=32, prefix_caching=False)
-    alone = EngineConfig(max_num_seqs=1, max_num_batched_tokens=128, num_blocks=32, prefix_caching=False)
+    batched = EngineConfig(
+        max_num_seqs=4, max_num_batched_tokens=24, num_blocks=32, prefix_caching=False, shared_cells=False
+    )
+    alone = EngineConfig(
+        max_num_seqs=1, max_num_batched_tokens=128, num_blocks=32, prefix_caching=False, shared_cells=False
+    )
     together, _, _ = run_batched(model, requests, batched, sampling)
     assert together == run_batched(model, requests, alone, sampling)[0]
     other = SamplingParams(temperature=0.8, top_k=40, top_p=0.95, min_p=0.02, seed=12)

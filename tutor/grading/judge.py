@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import signal
 import sys
 from collections import deque
@@ -151,7 +152,7 @@ def main(argv: list[str] | None = None) -> None:
     """Entry point of `python -m tutor.grading.judge`."""
     parser = argparse.ArgumentParser(prog="python -m tutor.grading.judge", description=__doc__)
     parser.add_argument("--model", help="a GGUF file instead of the bundled model")
-    parser.add_argument("--scratch", type=Path, help="folder for the guests' working folders")
+    parser.add_argument("--scratch", type=Path, help="folder for the guests' working folders; removed")
     parser.add_argument("--warm", action="store_true", help="load the model at once")
     parser.add_argument("--no-namespaces", action="store_true", help="do not try to isolate guests further")
     options = parser.parse_args(argv)
@@ -159,7 +160,11 @@ def main(argv: list[str] | None = None) -> None:
     pipe = _take_over_stdio()
     sandbox.adopt_orphans()
     pool = GuestPool(not options.no_namespaces, options.scratch, sweep=True)
-    Judge(pipe, Engine(options.model), pool).serve(options.warm)
+    try:
+        Judge(pipe, Engine(options.model), pool).serve(options.warm)
+    finally:
+        if options.scratch is not None:  # the client removes it as well, but a killed client cannot
+            shutil.rmtree(options.scratch, ignore_errors=True)
 
 
 def _take_over_stdio() -> Pipe:

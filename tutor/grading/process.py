@@ -65,6 +65,15 @@ class Output:
         return f"{text}\n… {more:,} more bytes were printed and not kept." if more else text
 
 
+def _widen(pipe: int) -> None:
+    """A larger pipe, where the system has one to give."""
+    if sys.platform == "linux":
+        try:
+            fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+        except OSError:
+            return  # the user has many large pipes already; the usual size works, too
+
+
 class GuestProcess:
     """One guest. It is started at once and answers its first message after `wait_ready`.
 
@@ -106,8 +115,7 @@ class GuestProcess:
             os.set_blocking(fd, False)
             self._selector.register(fd, selectors.EVENT_READ)
         os.set_blocking(self._to_guest, False)
-        if sys.platform == "linux":
-            fcntl.fcntl(self._to_guest, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+        _widen(self._to_guest)
 
     @property
     def pid(self) -> int:

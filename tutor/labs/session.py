@@ -119,6 +119,7 @@ class LabSession:
         if self._process is process:
             self.status = "dead"
             self.error = self.error or f"The engine process ended unexpectedly ({_ending(code)})."
+            self.error += _lost(self.store)
         self._on_change()
 
     def _take(self, message: msg.Message) -> None:
@@ -248,6 +249,21 @@ class LabSession:
             self.playback.slower()
         self._speed = self.playback.speed
         await self.send(msg.SetPace(self._pace * self._speed))
+
+
+def _lost(store: TraceStore | None) -> str:
+    """What the dead engine still had to do: its queue died with it."""
+    if store is None:
+        return ""
+    serving = Playback(store).view.serving
+    lost = [
+        f"{r.label} ({r.num_output_tokens} of {r.max_tokens} tokens written)"
+        if r.num_output_tokens
+        else f"{r.label} (nothing written yet)"
+        for r in serving.requests
+        if r.status != "finished"
+    ]
+    return f" Lost with it: {', '.join(lost)}." if lost else ""
 
 
 async def _collect(stream: asyncio.StreamReader, words: deque[str]) -> None:

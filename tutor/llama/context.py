@@ -7,80 +7,23 @@ before the call, so that callers see a typed error with a sentence instead.
 from __future__ import annotations
 
 import ctypes
-import os
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tutor.llama import library
 from tutor.llama.batch import Batch
+from tutor.llama.config import CELL_LOG, KV_TYPES, ContextConfig, KvType, Mode
 from tutor.llama.errors import BadBatch, DecodeAborted, EngineFailed, EngineMisuse, NoSpace
 from tutor.llama.model import Model
 from tutor.llama.taps import Tap
 
-Mode = Literal["exact", "shared"]
-KvType = Literal["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1"]
+__all__ = ["CELL_LOG", "Context", "ContextConfig", "KvType", "Mode"]
 
-# ggml_type numbers, https://github.com/ggml-org/ggml/blob/master/include/ggml.h
-KV_TYPES: dict[KvType, int] = {
-    "f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "bf16": 30
-}  # fmt: skip
-CELL_LOG = "LLAMA_KV_CACHE_DEBUG"
-CELL_LOG_LEVEL = "3"
 NO_SPACE, ABORTED, INVALID = 1, 2, -1
-
-
-@dataclass(frozen=True, slots=True)
-class ContextConfig:
-    """What a context is made of.
-
-    mode: "exact" gives every slot its own part of the cache: with bf16 K and V and flash attention (the
-    defaults), logits are bit-identical for any batch mix, chunking and thread count. "shared" makes one pool
-    of cells that slots can share.
-    n_ctx: KV cells of all slots together, in tokens; llama.cpp rounds up to a multiple of 256 (a slot's part,
-    in exact mode). n_batch: tokens a decode call may hold; n_ubatch: tokens llama.cpp computes at once.
-    n_threads: one by default, because llama.cpp's threads spin: beside a busy neighbour two are many times
-    slower than one. log_cells: let llama.cpp log its map of cells at every decode.
-    """
-
-    mode: Mode = "exact"
-    n_ctx: int = 1024
-    n_seq_max: int = 1
-    n_batch: int = 512
-    n_ubatch: int = 512
-    n_threads: int = 1
-    type_k: KvType = "bf16"
-    type_v: KvType = "bf16"
-    flash_attn: bool = True
-    log_cells: bool = False
-
-    @property
-    def is_exact(self) -> bool:
-        """Are logits bit-identical however the work is batched? (Known for bf16 and q8_0.)"""
-        return (
-            self.mode == "exact"
-            and self.flash_attn
-            and self.type_k == self.type_v
-            and self.type_k in ("bf16", "q8_0")
-        )
-
-    def check(self) -> None:
-        """Raises EngineMisuse for values that llama.cpp would refuse or stumble over."""
-        for name in ("n_ctx", "n_seq_max", "n_batch", "n_ubatch", "n_threads"):
-            if getattr(self, name) < 1:
-                raise EngineMisuse(f"{name} is {getattr(self, name)}.", "It has to be 1 or more.")
-        if self.mode not in get_args(Mode):
-            raise EngineMisuse(f"There is no mode {self.mode!r}.", "Modes are exact and shared.")
-        for kind in (self.type_k, self.type_v):
-            if kind not in KV_TYPES:
-                raise EngineMisuse(f"K and V cannot be {kind!r}.", f"Types: {', '.join(KV_TYPES)}.")
-        if self.type_v.startswith("q") and not self.flash_attn:
-            raise EngineMisuse("A quantised V needs flash attention.", "Set flash_attn to True.")
 
 
 class Context:
@@ -98,9 +41,11 @@ class Context:
             raise EngineMisuse(f"{config.n_seq_max} slots are too many.", f"At most {limit} are possible.")
         if min(config.n_batch, config.n_ctx) < config.n_seq_max:
             raise EngineMisuse(
-                f"n_ctx {config.n_ctx} and n_batch {config.n_batch} are too small for {config.n_seq_max} slots.",
+                f"n_ctx {config.n_ctx} or n_batch {config.n_batch} is too small for this many slots.",
                 "A decode has to hold one token of each slot: make both at least as large.",
             )
+        if tap is not None and model.n_gpu_layers != 0:
+            raise EngineMisuse("A tap reads the CPU's memory only.", "Load the model with n_gpu_layers=0.")
         pointer = self._create(model, config, tap)
         self._pointer: int | None = pointer
         self._free = weakref.finalize(self, _free, self.lib, pointer, model)
@@ -126,10 +71,10 @@ class Context:
         params.type_k, params.type_v = KV_TYPES[config.type_k], KV_TYPES[config.type_v]
         params.flash_attn_type = int(config.flash_attn)
         params.kv_unified = config.mode == "shared"
-        params.offload_kqv = params.op_offload = False
+        params.offload_kqv = params.op_offload = model.n_gpu_layers != 0
         if tap is not None:
             params.cb_eval = tap.callback
-        with library.captured_log() as lines, _cell_log(config.log_cells):
+        with library.captured_log() as lines, config.environment():
             pointer: int | None = self.lib.llama_init_from_model(model.pointer, params)
         self.creation_log = tuple(lines)
         if not pointer:
@@ -176,7 +121,8 @@ class Context:
         """Compute the batch: its K and V are in the cache afterwards, the wanted logits can be read.
 
         Raises EngineMisuse or BadBatch before anything is computed; NoSpace when the cells do not suffice
-        (the cache is unchanged); DecodeAborted; EngineFailed.
+        (the cache is unchanged); DecodeAborted; EngineFailed; with a tap also what went wrong in its
+        callback, after the decode.
         """
         pointer = self.pointer
         self._check(batch)
@@ -280,19 +226,3 @@ class Context:
 def _free(lib: Any, pointer: int, model: Model) -> None:
     """Free a context. Holding `model` here keeps it alive until then."""
     lib.llama_free(pointer)
-
-
-@contextmanager
-def _cell_log(wanted: bool) -> Iterator[None]:
-    """llama.cpp reads the variable with getenv while it makes the context, so set it just for that."""
-    before = os.environ.get(CELL_LOG)
-    if wanted:
-        os.environ[CELL_LOG] = CELL_LOG_LEVEL
-    try:
-        yield
-    finally:
-        if wanted:
-            if before is None:
-                del os.environ[CELL_LOG]
-            else:
-                os.environ[CELL_LOG] = before

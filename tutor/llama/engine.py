@@ -27,7 +27,7 @@ class LlamaEngine:
     """An `EngineCore` over one context.
 
     mode "shared" has one pool of cells and real prefix sharing; "exact" gives bit-identical logits and
-    needs `prefix_caching=False`, since llama.cpp cannot share cells there.
+    needs `shared_cells=False`: llama.cpp keeps a cache of its own for each sequence there.
     """
 
     def __init__(
@@ -40,8 +40,8 @@ class LlamaEngine:
         watch_cells: bool = False,
         on_logits: LogitsHook | None = None,
     ) -> None:
-        if mode == "exact" and config.prefix_caching:
-            raise ConfigError("Exact mode cannot share cells; set prefix_caching to False.")
+        if mode == "exact" and config.shared_cells:
+            raise ConfigError("Exact mode cannot share cells; set shared_cells and prefix_caching to False.")
         self.model = model
         self.config = config
         self.mode = mode

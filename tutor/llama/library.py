@@ -19,6 +19,10 @@ from tutor.llama.errors import EngineUnavailable
 
 PACKAGE = "llama-cpp-python"
 INSTALL = "Type: pip install llama-cpp-python==0.3.36 (it is compiled, so a C and a C++ compiler are needed)."
+GPU_INSTALL = (
+    "Use n_gpu_layers=0, or compile it for the GPU: CMAKE_ARGS=-DGGML_CUDA=on (Metal is built in on a Mac) "
+    "pip install --force-reinstall llama-cpp-python==0.3.36."
+)
 RING_LINES = 4000
 CHATTER = b"llama_graph_n_input_tensors"  # about a thousand lines for each context, of use to nobody here
 

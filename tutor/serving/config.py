@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from tutor.serving.errors import ConfigError
 
-MAX_SEQUENCES = 256  # llama.cpp's LLAMA_MAX_SEQ: slots and parked blocks together
-
 CHOICES = {
     "batching": ("continuous", "static"),
     "order": ("decode_first", "prefill_first"),
@@ -27,6 +25,8 @@ class EngineConfig:
     preemption: forget a victim's KV and recompute it, or save it in host memory and restore it.
     allocator: blocks as they are needed, or one unbroken run for the longest possible answer up front.
     watermark_blocks: free blocks that admission leaves for the requests that already run.
+    shared_cells: whether sequences can own cells together (llama.cpp's unified cache). Without it nothing is
+    shared: prefix caching is off and forks compute their prompts themselves.
     max_parked: how many cached blocks may outlive their last request; in llama.cpp each of them needs a
     sequence id that keeps its cells (see `Parking`).
     """
@@ -44,6 +44,7 @@ class EngineConfig:
     chunked_prefill: bool = True
     prefix_caching: bool = True
     watermark_blocks: int = 0
+    shared_cells: bool = True
     max_parked: int = 64
 
     def __post_init__(self) -> None:
@@ -64,14 +65,14 @@ class EngineConfig:
                 f"max_num_batched_tokens ({self.max_num_batched_tokens}) must be at least max_num_seqs "
                 f"({self.max_num_seqs}): each running request decodes one token a step."
             )
-        if self.allocator == "contiguous" and self.prefix_caching:
-            raise ConfigError("The contiguous allocator shares nothing; set prefix_caching to False.")
+        if self.allocator == "contiguous" and (self.prefix_caching or self.shared_cells):
+            raise ConfigError(
+                "The contiguous allocator shares nothing; set prefix_caching and shared_cells to False."
+            )
+        if self.prefix_caching and not self.shared_cells:
+            raise ConfigError("Prefix caching needs cells that sequences can share; set it to False.")
         if self.watermark_blocks >= self.num_blocks:
             raise ConfigError(f"watermark_blocks ({self.watermark_blocks}) leaves no block to admit anyone.")
-        if self.num_sequences > MAX_SEQUENCES:
-            raise ConfigError(
-                f"max_num_seqs + max_parked is {self.num_sequences}; llama.cpp has {MAX_SEQUENCES} sequences."
-            )
 
     @property
     def num_sequences(self) -> int:

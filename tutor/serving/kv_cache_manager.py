@@ -61,6 +61,10 @@ class KVCacheManager:
             return None
         return self._computing.get(self._links(request)[num_matched][0])
 
+    def full_blocks(self, parent: Request, num_tokens: int) -> list[KVCacheBlock]:
+        """The blocks of `parent` that its first `num_tokens` tokens fill."""
+        return parent.block_table[: num_tokens // self._size]
+
     def has_room(self, request: Request, num_new: int) -> bool:
         """Whether the blocks that a running request holds suffice for `num_new` more tokens."""
         return request.num_computed_tokens + num_new <= len(request.block_table) * self._size
@@ -123,6 +127,21 @@ class KVCacheManager:
             taken.append(block)
         if taken:
             self._tell.allocated(request, taken, num_new)
+
+    def copy_on_write(self, parent: Request | None, fork: Request) -> None:
+        """A fork writes into the block that its parent has filled in part, so it has got one of its own.
+
+        llama.cpp cannot copy cells inside a cache: the copy is made by computing those tokens again.
+        """
+        index, num_tokens = divmod(fork.num_prompt_tokens - 1, self._size)
+        holds = parent is not None and index < len(parent.block_table) and index < len(fork.block_table)
+        if (
+            parent is not None
+            and holds
+            and num_tokens
+            and parent.block_table[index] is not fork.block_table[index]
+        ):
+            self._tell.copied(fork, parent.block_table[index], num_tokens)
 
     def store_full_blocks(self, request: Request) -> None:
         """Offer blocks that became full to the prefix cache; call after `num_computed_tokens` moved."""

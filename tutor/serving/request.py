@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import codecs
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -55,6 +55,7 @@ class Request:
     stop_token_ids: frozenset[int] = frozenset()
     priority: int = 0
     cache_salt: str = ""
+    fork_of: str = ""  # id of the request whose prompt KV this one shares (n > 1 samples of one prompt)
 
     status: RequestStatus = RequestStatus.WAITING
     slot: int | None = None
@@ -78,6 +79,25 @@ class Request:
         if self.max_tokens < 1:
             raise ValueError("max_tokens must be at least 1")
         self.token_ids = list(self.prompt_token_ids)
+
+    def forks(self, n: int) -> list[Request]:
+        """This request and n - 1 more samples of its prompt: they share its KV and draw with other seeds."""
+        more = [
+            Request(
+                f"{self.request_id}.{i}",
+                self.prompt_token_ids,
+                self.max_tokens,
+                f"{self.label}{i}" if self.label else "",
+                self.prompt,
+                replace(self.sampling, seed=self.sampling.seed + i),
+                self.stop_token_ids,
+                self.priority,
+                self.cache_salt,
+                self.request_id,
+            )
+            for i in range(1, n)
+        ]
+        return [self, *more]
 
     @property
     def num_prompt_tokens(self) -> int:

@@ -174,17 +174,29 @@ class Scheduler:
             step.reason = f"{first.name} waits: {blocked}"
             return
         for request, why in self.waiting.order(lambda r: len(self.kv.match(r)) * self.config.block_size):
-            matched = [] if request.num_swapped_tokens else self.kv.match(request)
-            sibling = self.kv.computed_by(request, len(matched))
-            if sibling is not None:
+            matched = self._shareable(request)
+            if isinstance(matched, Request):
                 # Computing the same prefix twice would waste the step; it will be shared soon.
-                step.reason = f"{request.name} waits: {self.requests[sibling].name} is computing its prefix"
+                step.reason = f"{request.name} waits: {matched.name} is computing its prefix"
                 continue
             blocked = self._why_nobody(step) or self._why_not(request, matched, step)
             if blocked:
                 step.reason = f"{request.name} waits: {blocked}"
                 return
             self._start(request, matched, why, step)
+
+    def _shareable(self, request: Request) -> list[KVCacheBlock] | Request:
+        """Blocks whose KV the request can share, or the request that is computing them right now."""
+        if request.num_swapped_tokens:
+            return []
+        matched = self.kv.match(request)
+        parent = self.requests.get(request.fork_of) if self.config.shared_cells else None
+        if parent is not None and request.status is RequestStatus.WAITING:
+            if parent.num_computed_tokens < request.num_tokens - 1:
+                return parent
+            return max(matched, self.kv.full_blocks(parent, request.num_tokens - 1), key=len)
+        sibling = self.kv.computed_by(request, len(matched))
+        return matched if sibling is None else self.requests[sibling]
 
     def _why_nobody(self, step: _Step) -> str:
         """Why no request at all can join this step; empty if one may."""
@@ -231,6 +243,8 @@ class Scheduler:
             request.num_cached_tokens = request.num_computed_tokens = self.kv.begin(request, matched)
         num_new = min(request.num_uncomputed_tokens, step.left)
         self.kv.allocate(request, num_new)
+        if request.fork_of and not resumed:
+            self.kv.copy_on_write(self.requests.get(request.fork_of), request)
         step.add(request, num_new)
 
     # --- endings --------------------------------------------------------------------------------

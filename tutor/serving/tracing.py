@@ -75,6 +75,12 @@ class Tracer:
             names = ", ".join(dict.fromkeys(sources))
             self._emit(ev.PrefixMatched(r.request_id, names, len(ids) * size, ids))
 
+    def copied(self, r: Request, source: KVCacheBlock, num_tokens: int) -> None:
+        if self._emit:
+            target = r.block_table[source.index].block_id
+            reason = "it is shared and only partly filled, so the writer needs its own"
+            self._emit(ev.BlockCopied(r.request_id, source.block_id, target, num_tokens, reason))
+
     def allocated(self, r: Request, taken: Sequence[KVCacheBlock], num_new: int) -> None:
         if self._emit:
             reason = f"{r.num_computed_tokens} + {num_new} tokens need {len(r.block_table)} blocks"

@@ -120,6 +120,16 @@ class BlocksFreed(Event, frozen=True):
     reason: str
 
 
+class BlockCopied(Event, frozen=True):
+    """Copy on write: a fork may not write into its parent's partly filled block, so it gets its own."""
+
+    request_id: str
+    from_block: int
+    to_block: int
+    num_tokens: int
+    reason: str
+
+
 class BlockMoved(Event, frozen=True):
     block_id: int
     from_tier: str
@@ -295,6 +305,7 @@ AnyEvent = (
     | BlockStored
     | BlockEvicted
     | BlocksFreed
+    | BlockCopied
     | BlockMoved
     | TokensDrafted
     | TokensVerified

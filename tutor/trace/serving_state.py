@@ -150,6 +150,14 @@ class ServingState:
             request.block_ids.remove(block_id)
 
     @_on.register
+    def _(self, event: ev.BlockCopied) -> None:
+        self._decide(
+            event.request_id,
+            f"copies {event.num_tokens} tokens of block {event.from_block} to {event.to_block}: "
+            f"{event.reason}",
+        )
+
+    @_on.register
     def _(self, event: ev.BlockStored) -> None:
         self._hashes[event.block_id] = event.block_hash
 

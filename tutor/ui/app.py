@@ -59,11 +59,9 @@ class TutorApp(App[int]):
         filters = super().get_line_filters()
         return [*filters, self._ascii] if self.ascii_only else filters
 
-    def on_mount(self) -> None:
-        if self._first is None:
-            self.push_screen(MapScreen(self.services))
-        else:
-            self.push_screen(self._first())
+    def get_default_screen(self) -> Screen[None]:
+        """The bottom of the stack; the map, unless the app was opened on a lab."""
+        return self._first() if self._first is not None else MapScreen(self.services)
 
     async def on_unmount(self) -> None:
         await self.services.close()

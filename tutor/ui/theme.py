@@ -32,7 +32,15 @@ TUTOR_THEME = Theme(
     surface="#1a1e25",
     panel="#232932",
     dark=True,
-    variables={"footer-key-foreground": "#e3b341", "block-cursor-text-style": "bold"},
+    variables={
+        "scrollbar": "#3a4350",
+        "scrollbar-hover": "#6ca0dc",
+        "scrollbar-active": "#6ca0dc",
+        "scrollbar-background": "#14171c",
+        "scrollbar-background-hover": "#14171c",
+        "scrollbar-background-active": "#14171c",
+        "scrollbar-corner-color": "#14171c",
+    },
 )
 
 # status -> (mark, word); "unwritten" is a lesson without text

@@ -10,6 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.css.query import NoMatches
 from textual.screen import Screen
+from textual.widget import Widget
 from textual.widgets import Static
 
 from tutor.journal.events import AnyEvent
@@ -28,49 +29,46 @@ class TooSmall(Static):
         super().__init__(f"This terminal is too small. {need}", markup=False)
 
 
-class TitleBar(Static):
+class TitleBar(Widget):
     """One line: what this is on the left, where one stands on the right."""
 
     def __init__(self, left: str, right: str = "") -> None:
-        super().__init__(markup=False)
+        super().__init__()
         self._left = left
         self._right = right
 
-    def on_mount(self) -> None:
-        self.say(self._left, self._right)
-
-    def on_resize(self) -> None:
-        self.say(self._left, self._right)
-
     def say(self, left: str, right: str = "") -> None:
-        self._left, self._right = left, right
-        width = max(0, self.size.width - 2)
-        left_content = Content.styled(left, "bold")
-        gap = width - left_content.cell_length - Content(right).cell_length
-        if gap < 2:
-            self.update(left_content.truncate(width, ellipsis=True))
-            return
-        self.update(Content.assemble(left_content, " " * gap, (right, "$secondary")))
+        if (left, right) != (self._left, self._right):
+            self._left, self._right = left, right
+            self.refresh()
+
+    def render(self) -> Content:
+        width = self.content_size.width
+        right = Content.styled(self._right, "$secondary").truncate(max(0, width - 10), ellipsis=True)
+        room = width - right.cell_length - 2 * bool(self._right)
+        left = Content.styled(self._left, "bold").truncate(max(0, room), ellipsis=True)
+        return Content.assemble(left, " " * max(0, width - left.cell_length - right.cell_length), right)
 
 
-class KeyBar(Static):
+class KeyBar(Widget):
     """The keys that matter most here; each can be clicked. `keys`: (key, what, action)."""
 
     def __init__(self, keys: Iterable[tuple[str, str, str]]) -> None:
-        super().__init__(markup=False)
+        super().__init__()
         self._keys = tuple(keys)
-
-    def on_mount(self) -> None:
-        self.show(self._keys)
 
     def show(self, keys: Iterable[tuple[str, str, str]]) -> None:
-        self._keys = tuple(keys)
+        if self._keys != tuple(keys):
+            self._keys = tuple(keys)
+            self.refresh()
+
+    def render(self) -> Content:
         parts: list[Content] = []
         for key, what, action in self._keys:
             piece = Content.assemble((key, "bold $foreground"), f" {what}")
             parts.append(piece.stylize(f"@click={action}") if action else piece)
             parts.append(Content("   "))
-        self.update(Content.assemble(*parts[:-1]))
+        return Content.assemble(*parts[:-1])
 
 
 class TutorScreen(Screen[None]):
@@ -102,7 +100,7 @@ class TutorScreen(Screen[None]):
 
     def action_back(self) -> None:
         """Leave this screen; the first screen of the app stays."""
-        if len(self.app.screen_stack) > 2:
+        if len(self.app.screen_stack) > 1:
             self.app.pop_screen()
         else:
             self.app.exit(0)

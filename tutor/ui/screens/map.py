@@ -8,6 +8,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
+from textual.content import Content
 from textual.widgets import Static
 
 from tutor.ui import describe
@@ -55,18 +56,21 @@ class MapScreen(TutorScreen):
     def __init__(self, services: Services) -> None:
         super().__init__(services)
         self._found: tuple[str, ...] = ()
+        self._left = False  # another screen was shown since
 
     def body(self) -> ComposeResult:
         s = self.services
         marked = describe.first_choice(s.course, s.states, s.progress)
         yield TitleBar("INFERENCE TUTOR", self._where())
-        yield Static("\n".join(s.problems), id="problems", markup=False)
-        yield Static(FIRST_TIME, id="first-time", markup=False)
+        if s.problems:
+            yield Static("\n".join(s.problems), id="problems", markup=False)
+        elif not s.progress.num_events:
+            yield Static(FIRST_TIME, id="first-time", markup=False)
         with Horizontal():
             yield CourseMap(describe.cards(s.course, s.states), marked)
             with VerticalScroll(id="panel", can_focus=False):
-                yield Static(id="detail", markup=False)
-        yield Static(id="strip", markup=False)
+                yield Static(self._detail(marked), id="detail", markup=False)
+        yield Static(self._strip(marked), id="strip", markup=False)
         yield KeyBar(self.KEYS)
 
     def _where(self) -> str:
@@ -81,23 +85,33 @@ class MapScreen(TutorScreen):
 
     def on_mount(self) -> None:
         self.map.focus()
-        self._show()
+
+    def on_screen_suspend(self) -> None:
+        self._left = True
 
     def on_screen_resume(self) -> None:
         """Back from a lesson: states may have changed."""
+        if not self._left:
+            return
         s = self.services
+        if s.progress.num_events:
+            self.query("#first-time").remove()
         self.map.show(describe.cards(s.course, s.states))
         self.query_one(TitleBar).say("INFERENCE TUTOR", self._where())
         self._show()
 
-    def _show(self) -> None:
+    def _detail(self, lesson: str) -> Content:
         s = self.services
-        self.query_one("#problems", Static).update("\n".join(s.problems))
-        self.query_one("#problems").display = bool(s.problems)
-        self.query_one("#first-time").display = not s.progress.num_events and not s.problems
-        lesson = s.course[self.map.marked]
-        self.query_one("#detail", Static).update(describe.panel(lesson, s.states, s.progress, s.course))
-        self.query_one("#strip", Static).update(describe.strip(lesson, s.states, s.progress, s.course))
+        return describe.panel(s.course[lesson], s.states, s.progress, s.course)
+
+    def _strip(self, lesson: str) -> Content:
+        s = self.services
+        return describe.strip(s.course[lesson], s.states, s.progress, s.course)
+
+    def _show(self) -> None:
+        marked = self.map.marked
+        self.query_one("#detail", Static).update(self._detail(marked))
+        self.query_one("#strip", Static).update(self._strip(marked), layout=False)
         self.query_one("#panel").scroll_home(animate=False)
 
     @on(CourseMap.Marked)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from tutor.trace.views import BufferView, LabView
-from tutor.ui.widgets.panels.base import Line, Panel, Picture, pad, printable
+from tutor.ui.widgets.panels.base import Line, Panel, Picture, clip, pad, printable
 
 MIB = 2**20
 EIGHTHS = " ▏▎▍▌▋▊▉"
@@ -49,7 +49,7 @@ class LayersPanel(Panel):
             newest = index == len(view.layers) - 1
             pairs = zip(layer.texts, layer.probabilities, strict=True)
             runs = [(f"{layer.layer:5} {layer.norm:6.1f}  ", "now" if newest else "muted")]
-            for rank, (text, p) in enumerate(pairs):
+            for rank, (text, p) in enumerate(list(pairs)[: max(1, (width - 14) // 17)]):
                 cell = f"{pad(printable(text).replace(' ', '␣'), 11)}{p:4.0%}  "
                 runs.append((cell, "accent" if rank == 0 else "text"))
             lines.append(tuple(runs))
@@ -68,12 +68,13 @@ class TensorsPanel(Panel):
 
     def picture(self, view: LabView, width: int) -> Picture:
         lines: list[Line] = []
+        room = max(8, width - 32)
         for index, tensor in enumerate(view.tensors):
             newest = index == len(view.tensors) - 1
             shape = "×".join(map(str, tensor.shape))
             lines.append(
                 ((pad(tensor.name, 18), "accent" if newest else "text"), (pad(shape, 14), "bar"),
-                 (tensor.role, "now" if newest else "muted"))
+                 (clip(tensor.role, room), "now" if newest else "muted"))
             )  # fmt: skip
         return Picture(tuple(lines), (), f"{len(view.tensors)} nodes" if view.tensors else "")
 
