@@ -4,8 +4,9 @@
 
 Warm: the judge has loaded its model and checked once (as in the TUI or `watch`); the clock runs from the
 moment the file is written to the verdict. Between two saves there is a pause, as there is with a person;
-the judge uses it to start the next guest (with --pause 0 its start is part of the figure). Cold: `tutor check` as a new process each time, with the same
-warm reference cache. `model` is the part that llama.cpp computed. Ratio: to the cold median.
+the judge uses it to start the next guest (with --pause 0 its start is part of the figure). Cold: `tutor
+check` as a new process each time, with the same warm reference cache. `model` is the part that llama.cpp
+computed. Ratio: to the cold median.
 """
 
 from __future__ import annotations

@@ -107,7 +107,8 @@ def main() -> int:
         modules = loaded_modules(env)
     medians = [statistics.median(values) for values in times.values()]
     print(
-        f"{'start to first full paint':28}{'median':>10}{'min':>10}{'max':>10}   ({runs} runs each, 120×40 pty)"
+        f"{'start to first full paint':28}{'median':>10}{'min':>10}{'max':>10}"
+        f"   ({runs} runs each, 120×40 pty)"
     )
     for (name, values), median in zip(times.items(), medians, strict=True):
         print(f"{name:28}{median * 1e3:7.0f} ms{min(values) * 1e3:7.0f} ms{max(values) * 1e3:7.0f} ms")

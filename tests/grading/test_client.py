@@ -131,6 +131,15 @@ async def test_a_model_that_is_missing_is_a_sentence(exercises: Path, tmp_path: 
         await client.close()
 
 
+def test_files_in_the_current_folder_replace_nothing(
+    exercises: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("random", "json", "numpy", "selectors"):
+        (tmp_path / f"{name}.py").write_text("raise RuntimeError('imported from the current folder')\n")
+    monkeypatch.chdir(tmp_path)
+    assert run_check("sum", exercises / "sum" / "solution.py", exercises=exercises).passed
+
+
 def test_run_check_reports_each_check(exercises: Path) -> None:
     seen: list[str] = []
     mutant = exercises / "sum" / "mutants" / "empty_is_none.py"

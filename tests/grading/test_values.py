@@ -181,6 +181,14 @@ def test_noise_is_never_an_answer(noise: bytes) -> None:
     assert messages == []
 
 
+def test_a_deeply_nested_frame_is_refused() -> None:
+    body = b"\x91" * 100_000 + b"\xc0"
+    reader = FrameReader()
+    reader.feed(len(body).to_bytes(4, "big") + body)
+    with pytest.raises(ReplyError):
+        list(reader.messages())
+
+
 def test_frames_may_arrive_in_pieces() -> None:
     message = Done(new_nonce(), ["l", [1, 2]])
     reader, seen = FrameReader(), []

@@ -13,8 +13,10 @@ from tutor.serving.outputs import (
     KVOperation,
     ModelRunnerOutput,
     SchedulerOutput,
+    SeqClear,
     SeqCopy,
     SeqDrop,
+    SeqKeep,
     SeqRemove,
     SeqRestore,
     SeqSave,
@@ -39,7 +41,11 @@ class FakeRunner:
 
     def apply(self, operations: Sequence[KVOperation]) -> None:
         for op in operations:
-            if isinstance(op, SeqSave):
+            if isinstance(op, SeqKeep):
+                self.apply([SeqCopy(op.src, park, start, start + op.size) for park, start in op.parts])
+            elif isinstance(op, SeqClear):
+                self.apply([SeqRemove(seq) for seq in op.seqs])
+            elif isinstance(op, SeqSave):
                 self.saved[op.key] = self.visible(op.seq)
             elif isinstance(op, SeqDrop):
                 del self.saved[op.key]

@@ -145,9 +145,12 @@ class GuestCalls:
 
     def expect_silence(self) -> None:
         """After a check: anything unread came from code that should have ended with its call."""
-        if not self.broken and self.process.has_unread():
-            self.broken = True
+        if self.broken:
+            return
+        self.broken = True
+        if self.process.has_unread():
             raise ReplyError(f"Your code went on after {self.now} had returned (a thread?)")
+        self.broken = False
 
     def _exchange(self, message: rpc.Load | rpc.Call | rpc.Get | rpc.Put, label: str = "") -> Any:
         """Send and serve callbacks until the answer is there. Anything else leaves the guest broken."""

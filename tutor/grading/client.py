@@ -74,6 +74,7 @@ class JudgeClient:
         starter = f"import sys; sys.path.insert(0, {root!r}); from tutor.grading.judge import main; main()"
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
+            "-P",  # a random.py in the learner's folder must not replace the standard library's
             "-c",
             starter,
             *self._arguments,

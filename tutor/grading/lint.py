@@ -10,13 +10,15 @@ import ast
 import asyncio
 import re
 from collections.abc import Callable, Iterator
+from contextlib import aclosing
 from pathlib import Path
 from typing import NamedTuple
 
 from tutor.grading.client import DEFAULT_SEED, JudgeClient
 from tutor.grading.errors import JudgeError
 from tutor.grading.exercise import FOLDER_FILES, Exercise
-from tutor.grading.verdict import Verdict
+from tutor.grading.messages import CheckDone, Finished
+from tutor.grading.verdict import CheckResult, Verdict
 
 SEEDS = (DEFAULT_SEED, 2, 3)
 MIN_HINTS = 3
@@ -160,25 +162,38 @@ async def _run_problems(item: Exercise, client: JudgeClient) -> tuple[str, ...]:
             if not solved.passed:
                 problems.append(f"solution.py, seed {seed}: {solved.status} {_why(solved)}")
         for mutant in item.mutants:
-            problems += _mutant_problems(mutant, await client.verdict(item.id, mutant))
+            problems += await _mutant_problems(item, mutant, client)
     except JudgeError as error:
         problems.append(f"no verdict: {error}")
     return tuple(problems)
 
 
-def _mutant_problems(mutant: Path, verdict: Verdict) -> Iterator[str]:
+async def _mutant_problems(item: Exercise, mutant: Path, client: JudgeClient) -> tuple[str, ...]:
+    """Run a mutant until the check that it names has failed, or to its end."""
     name, promised = f"mutants/{mutant.name}", claim(mutant)
     if promised is None:
-        return
-    results = {result.name: result for result in verdict.checks}
-    result = results.get(promised.check)
-    if result is None:
-        yield f"{name}: there is no check {promised.check!r} {_why(verdict)}"
-    elif result.status == "pass":
-        failed = ", ".join(verdict.failed_checks) or "none"
-        yield f"{name}: passes {promised.check!r}; failed checks: {failed}"
-    elif promised.phrase not in result.message:
-        yield f"{name}: the message does not hold {promised.phrase!r}; it is {result.message!r}"
+        return ()
+    async with aclosing(client.check(item.id, mutant)) as events:
+        async for event in events:
+            if isinstance(event, CheckDone) and _is_failure(event.result, promised):
+                if promised.phrase in event.result.message:
+                    return ()
+                said = f"it is {event.result.message!r}"
+                return (f"{name}: the message does not hold {promised.phrase!r}; {said}",)
+            if isinstance(event, Finished):
+                return (_unnoticed(name, promised, event.verdict),)
+    raise JudgeError("The judge ended without a verdict.")
+
+
+def _is_failure(result: CheckResult, promised: Claim) -> bool:
+    return result.name == promised.check and result.status != "pass"
+
+
+def _unnoticed(name: str, promised: Claim, verdict: Verdict) -> str:
+    if promised.check not in {result.name for result in verdict.checks}:
+        return f"{name}: there is no check {promised.check!r} {_why(verdict)}"
+    failed = ", ".join(verdict.failed_checks) or "none"
+    return f"{name}: passes {promised.check!r}; failed checks: {failed}"
 
 
 def _why(verdict: Verdict) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import selectors
 import shutil
@@ -23,7 +24,8 @@ KEPT_OUTPUT = 64 * 1024
 _PIPE_BYTES = 1 << 20  # what Linux grants any user; large arrays then cross in fewer turns
 _SLICE = 0.1  # seconds between looks at a guest whose pipe an heir of it may hold open
 _STARTER = (
-    "import sys; sys.path.insert(0, sys.argv[1]); from tutor.grading.guest import main; main(sys.argv[2:])"
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from tutor.grading.guest import main; main(sys.argv[2:])"
 )
 
 
@@ -65,6 +67,12 @@ class Output:
         return f"{text}\n… {more:,} more bytes were printed and not kept." if more else text
 
 
+def _module_path() -> list[str]:
+    """Where the guest finds modules: where this process does; the tutor's own folder comes last."""
+    root = str(Path(__file__).resolve().parents[2])
+    return [*(path for path in sys.path if os.path.isabs(path) and path != root), root]
+
+
 def _widen(pipe: int) -> None:
     """A larger pipe, where the system has one to give."""
     if sys.platform == "linux":
@@ -91,8 +99,7 @@ class GuestProcess:
         self._folder = tempfile.mkdtemp(prefix="guest-", dir=scratch)
         guest_in, self._to_guest = os.pipe()
         self._from_guest, guest_out = os.pipe()
-        root = str(Path(__file__).resolve().parents[2])
-        arguments = [root, str(guest_in), str(guest_out), "1" if namespaces else "0"]
+        arguments = [json.dumps(_module_path()), str(guest_in), str(guest_out), "1" if namespaces else "0"]
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-u", "-X", "utf8", "-c", _STARTER, *arguments],
             stdin=subprocess.DEVNULL,
@@ -202,7 +209,8 @@ class GuestProcess:
         except BlockingIOError:
             return True
         if not data:
-            self._selector.unregister(fd)
+            if fd in self._selector.get_map():
+                self._selector.unregister(fd)
         elif fd == self._from_guest:
             self._reader.feed(data)
             self._inbox.extend(self._reader.messages())

@@ -170,5 +170,5 @@ class FrameReader:
             del self._data[: _HEADER + length]
             try:
                 yield _to_judge.decode(body)
-            except msgspec.DecodeError as error:
+            except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
                 raise ReplyError("something that is no answer was written to the grader's pipe") from error

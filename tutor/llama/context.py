@@ -133,7 +133,7 @@ class Context:
         code = self.lib.llama_decode(pointer, batch.struct())
         self.copying.clear()
         if self.tap is not None:
-            self.tap.raise_failure()
+            self.tap.raise_failure(complete=code == 0)
         if code != 0:
             raise self._failure(code, len(batch))
         self._rows = {index: row for row, index in enumerate(batch.wanted)}

@@ -18,8 +18,10 @@ from tutor.serving.outputs import (
     ModelRunnerOutput,
     ScheduledRequest,
     SchedulerOutput,
+    SeqClear,
     SeqCopy,
     SeqDrop,
+    SeqKeep,
     SeqRemove,
     SeqRestore,
     SeqSave,
@@ -67,6 +69,12 @@ class LlamaRunner:
                     kv.seq_cp(self.context, src, dst, start, end)
                 case SeqRemove(seq, start):
                     kv.seq_rm(self.context, seq, start)
+                case SeqKeep(src, parts, size):
+                    for park, start in parts:
+                        kv.seq_cp(self.context, src, park, start, start + size)
+                case SeqClear(seqs):
+                    for seq in seqs:
+                        kv.seq_rm(self.context, seq)
                 case SeqSave(seq, key):
                     self._saved[key] = kv.save(self.context, seq)
                 case SeqRestore(key, seq):

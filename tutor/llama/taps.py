@@ -117,16 +117,16 @@ class Tap:
         self.changed = {}
         self._failure = _Failure()
 
-    def raise_failure(self) -> None:
+    def raise_failure(self, complete: bool = True) -> None:
         """Raise what went wrong inside the callback: exceptions cannot cross the C code.
 
         The cache then holds the batch, computed without the interventions from that node on. Raises
-        EngineMisuse also for an intervention whose name no node had.
+        EngineMisuse also for an intervention whose name no node had in a `complete` pass.
         """
         if self._failure.error is not None:
             raise self._failure.error
         missed = next((name for name in self.interventions if name not in self.changed), None)
-        if missed is not None and self.seen:
+        if missed is not None and complete:
             raise EngineMisuse(
                 f"The forward pass computed no tensor named {missed!r} that could be changed.",
                 "Some names: Qcur-0, kqv_out-0, ffn_out-0, l_out-0, result_norm.",

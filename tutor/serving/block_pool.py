@@ -1,29 +1,38 @@
-"""The pool of KV blocks: reference counts, the free queue, and which block holds which prefix."""
+"""The pool of KV blocks: reference counts, the free queue, and which block holds which prefix.
+
+Blocks are taken, shared, stored and released in runs, since a request handles many of them at once.
+"""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from tutor.serving.errors import ensure
+from tutor.serving.errors import IntegrityError, ensure
+from tutor.serving.prefix_cache import Link
+
+if TYPE_CHECKING:
+    from tutor.serving.request import Request
 
 
 class KVCacheBlock:
     """One block of `block_size` cells; its positions start at `index * block_size` of its prefix.
 
-    `block_hash` is 0 until the block is full and stored. A block with ref_cnt 0 and a hash is *cached*: free
-    to be taken, but its content can still be matched. `park` is the sequence id that keeps its cells then.
+    `block_hash` is 0 until the block is full and stored; `token_ids` are its tokens from then on. A block
+    with ref_cnt 0 and a hash is *cached*: free to be taken, but its content can still be matched. `park` is
+    the sequence id that keeps its cells then. `owner` is one of its holders, if it is known.
     """
 
-    __slots__ = ("block_hash", "block_id", "index", "parent_hash", "park", "ref_cnt", "token_ids")
+    __slots__ = ("block_hash", "block_id", "index", "owner", "park", "ref_cnt", "token_ids")
 
     def __init__(self, block_id: int) -> None:
         self.block_id = block_id
         self.ref_cnt = 0
         self.block_hash = 0
-        self.parent_hash = 0
         self.token_ids: tuple[int, ...] = ()
         self.index = 0
+        self.owner: Request | None = None
         self.park: int | None = None
 
     def __repr__(self) -> str:
@@ -33,7 +42,7 @@ class KVCacheBlock:
 class BlockPool:
     """Owns all blocks.
 
-    Blocks without content come first when one is taken; then cached ones, least recently used first and
+    Blocks without content come first when some are taken; then cached ones, least recently used first and
     tails before heads (a request frees its last block first).
     """
 
@@ -51,16 +60,30 @@ class BlockPool:
     def num_used(self) -> int:
         return len(self.blocks) - self.num_free
 
-    def find(self, block_hash: int, token_ids: tuple[int, ...]) -> KVCacheBlock | None:
-        """The block stored under a hash, in use or cached; None if its tokens differ (a collision)."""
-        block = self._by_hash.get(block_hash)
-        return block if block is not None and block.token_ids == token_ids else None
+    def find(self, links: Sequence[Link]) -> list[KVCacheBlock]:
+        """The blocks that hold the longest prefix of a hash chain, in use or cached.
 
-    def take(self) -> KVCacheBlock:
-        """Take a free block (ref_cnt 1). A cached one still carries its hash: the caller evicts it."""
-        block = self._empty.pop() if self._empty else self._cached.popitem(last=False)[1]
-        block.ref_cnt = 1
-        return block
+        Tokens are compared as well, so a collision of hashes is no match.
+        """
+        found: list[KVCacheBlock] = []
+        by_hash = self._by_hash
+        for key, tokens in links:
+            block = by_hash.get(key)
+            if block is None or block.token_ids != tokens:
+                break
+            found.append(block)
+        return found
+
+    def take(self, count: int, owner: Request | None = None) -> list[KVCacheBlock]:
+        """Take free blocks (ref_cnt 1); ask `num_free` first. Cached ones still carry their hash."""
+        empty, cached = self._empty, self._cached
+        taken = []
+        for _ in range(count):
+            block = empty.pop() if empty else cached.popitem(last=False)[1]
+            block.ref_cnt = 1
+            block.owner = owner
+            taken.append(block)
+        return taken
 
     def find_run(self, count: int) -> int | None:
         """First block of the first unbroken run of `count` empty blocks; None when there is none."""
@@ -71,46 +94,62 @@ class BlockPool:
                 return block.block_id - count + 1
         return None
 
-    def take_run(self, start: int, count: int) -> list[KVCacheBlock]:
+    def take_run(self, start: int, count: int, owner: Request | None = None) -> list[KVCacheBlock]:
         """Take the blocks start..start + count - 1, which `find_run` found (ref_cnt 1 each)."""
         run = self.blocks[start : start + count]
         taken = set(range(start, start + count))
         self._empty = [block for block in self._empty if block.block_id not in taken]
         for block in run:
             block.ref_cnt = 1
+            block.owner = owner
         return run
 
-    def share(self, block: KVCacheBlock) -> None:
-        """One more owner; a cached block leaves the free queue."""
-        if block.ref_cnt == 0:
-            del self._cached[block.block_id]
-        block.ref_cnt += 1
+    def share(self, blocks: Iterable[KVCacheBlock], owner: Request | None = None) -> None:
+        """One more owner each; cached blocks leave the free queue."""
+        for block in blocks:
+            if block.ref_cnt == 0:
+                del self._cached[block.block_id]
+                block.owner = owner
+            block.ref_cnt += 1
 
-    def release(self, block: KVCacheBlock) -> bool:
-        """One owner less. True when nobody holds it any more; it is then free."""
-        ensure(block.ref_cnt > 0, "a block was freed twice")
-        block.ref_cnt -= 1
-        if block.ref_cnt:
-            return False
-        if block.block_hash:
-            self._cached[block.block_id] = block
-        else:
-            self._empty.append(block)
-        return True
+    def release(self, blocks: Iterable[KVCacheBlock], owner: Request | None = None) -> list[KVCacheBlock]:
+        """One owner less each. Returns those that nobody holds any more; they are free now."""
+        empty, cached = self._empty, self._cached
+        released = []
+        for block in blocks:
+            if block.ref_cnt <= 0:
+                raise IntegrityError(f"{block} was freed twice")
+            block.ref_cnt -= 1
+            if block.ref_cnt:
+                if block.owner is owner:
+                    block.owner = None
+                continue
+            released.append(block)
+            if block.block_hash:
+                cached[block.block_id] = block
+            else:
+                empty.append(block)
+        return released
 
-    def store(self, block: KVCacheBlock, block_hash: int, parent: int, tokens: tuple[int, ...]) -> bool:
-        """Remember a full block under its hash. False if another block already holds this content."""
-        if self._by_hash.setdefault(block_hash, block) is not block:
-            return False
-        block.block_hash, block.parent_hash, block.token_ids = block_hash, parent, tokens
-        return True
+    def store(self, blocks: Sequence[KVCacheBlock], links: Sequence[Link]) -> list[KVCacheBlock]:
+        """Remember full blocks under their hashes; returns those whose content nobody had stored yet."""
+        by_hash = self._by_hash
+        stored = []
+        for block, (key, tokens) in zip(blocks, links, strict=True):
+            if by_hash.setdefault(key, block) is block:
+                block.block_hash, block.token_ids = key, tokens
+                stored.append(block)
+        return stored
 
-    def forget(self, block: KVCacheBlock) -> None:
-        """Drop a block's hash: its content can no longer be matched."""
-        self._by_hash.pop(block.block_hash, None)
-        block.block_hash, block.parent_hash, block.token_ids = 0, 0, ()
-        if self._cached.pop(block.block_id, None) is not None:
-            self._empty.append(block)
+    def forget(self, blocks: Iterable[KVCacheBlock]) -> None:
+        """Drop hashes: the content can no longer be matched. Cached blocks become empty ones."""
+        by_hash, cached = self._by_hash, self._cached
+        for block in blocks:
+            del by_hash[block.block_hash]
+            block.block_hash = 0
+            if block.ref_cnt == 0:
+                del cached[block.block_id]
+                self._empty.append(block)
 
     def cached(self) -> Iterator[KVCacheBlock]:
         """Cached blocks in eviction order."""
@@ -122,15 +161,12 @@ class BlockPool:
         ensure(not empty & self._cached.keys(), "a block is both empty and cached")
         ensure(self.num_free + self.num_used == len(self.blocks), "free + used blocks != all blocks")
         for block in self.blocks:
-            name = f"block {block.block_id}"
-            ensure(block.ref_cnt >= 0, f"{name} has ref_cnt {block.ref_cnt}")
+            ensure(block.ref_cnt >= 0, f"{block} has a negative count")
             free = block.block_id in empty or block.block_id in self._cached
-            ensure(free == (block.ref_cnt == 0), f"{name}: free is {free}, ref_cnt {block.ref_cnt}")
-            ensure(
-                (block.block_id in self._cached) <= bool(block.block_hash), f"{name} is cached without hash"
-            )
+            ensure(free == (block.ref_cnt == 0), f"{block}: free is {free}")
+            ensure((block.block_id in self._cached) <= bool(block.block_hash), f"{block} is cached unhashed")
             if block.block_hash:
                 found = self._by_hash.get(block.block_hash)
-                ensure(found is block, f"{name}: its hash leads to {found}")
+                ensure(found is block, f"{block}: its hash leads to {found}")
         stored = sum(bool(block.block_hash) for block in self.blocks)
         ensure(stored == len(self._by_hash), f"{stored} blocks have a hash, {len(self._by_hash)} are indexed")

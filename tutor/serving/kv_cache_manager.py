@@ -46,14 +46,9 @@ class KVCacheManager:
 
     def match(self, request: Request) -> list[KVCacheBlock]:
         """Longest cached prefix in full blocks. The newest token is never matched: its logits are needed."""
-        found: list[KVCacheBlock] = []
-        if self.config.prefix_caching:
-            for key, tokens in self._links(request)[: (request.num_tokens - 1) // self._size]:
-                block = self.pool.find(key, tokens)
-                if block is None:
-                    break
-                found.append(block)
-        return found
+        if not self.config.prefix_caching:
+            return []
+        return self.pool.find(self._links(request)[: (request.num_tokens - 1) // self._size])
 
     def computed_by(self, request: Request, num_matched: int) -> str | None:
         """Who is computing the block that follows the matched prefix right now, if anybody."""
@@ -64,10 +59,6 @@ class KVCacheManager:
     def full_blocks(self, parent: Request, num_tokens: int) -> list[KVCacheBlock]:
         """The blocks of `parent` that its first `num_tokens` tokens fill."""
         return parent.block_table[: num_tokens // self._size]
-
-    def has_room(self, request: Request, num_new: int) -> bool:
-        """Whether the blocks that a running request holds suffice for `num_new` more tokens."""
-        return request.num_computed_tokens + num_new <= len(request.block_table) * self._size
 
     def can_allocate(self, request: Request, num_new: int) -> bool:
         """Whether a running request can have the blocks that `num_new` more tokens need."""
@@ -97,36 +88,33 @@ class KVCacheManager:
         """Start a request in its slot on the matched blocks; returns the number of cached tokens."""
         assert request.slot is not None and not request.block_table
         self._holders[request.request_id] = request
-        sources: list[str] = []
-        for block in matched:
-            start = block.index * self._size
-            source = self._sequence_holding(block, sources)
-            self._operations.append(SeqCopy(source, request.slot, start, start + self._size))
-            self.pool.share(block)
-            self._parking.unpark(block)
-            request.block_table.append(block)
+        if matched:
+            sources = self._copy_cells(matched, request.slot)
+            self.pool.share(matched, request)
+            self._parking.unpark(matched)
+            request.block_table.extend(matched)
+            self._tell.matched(request, matched, sources, self._size)
         request.num_stored_blocks = len(matched)
-        self._tell.matched(request, matched, sources, self._size)
         if self.config.prefix_caching:
-            for key, _ in self._links(request)[len(matched) :]:
-                self._computing.setdefault(key, request.request_id)
-        if self.config.allocator == "contiguous":
+            self._announce(request)
+        elif self.config.allocator == "contiguous":
             self._reserve_run(request)
         return len(matched) * self._size
 
     def allocate(self, request: Request, num_new: int) -> None:
         """Add the blocks that `num_new` more tokens need; ask first whether they are there."""
         table = request.block_table
-        taken: list[KVCacheBlock] = []
-        for _ in range(self.blocks_for(request.num_computed_tokens + num_new) - len(table)):
-            block = self.pool.take()
-            if block.block_hash:
-                self._parking.evict(block, f"{request.name} needs a block")
-            block.index = len(table)
-            table.append(block)
-            taken.append(block)
-        if taken:
-            self._tell.allocated(request, taken, num_new)
+        needed = self.blocks_for(request.num_computed_tokens + num_new) - len(table)
+        if needed <= 0:
+            return
+        taken = self.pool.take(needed, request)
+        had_content = [block for block in taken if block.block_hash]
+        if had_content:
+            self._parking.evict(had_content, f"{request.name} needs a block")
+        for index, block in enumerate(taken, start=len(table)):
+            block.index = index
+        table += taken
+        self._tell.allocated(request, taken, num_new)
 
     def copy_on_write(self, parent: Request | None, fork: Request) -> None:
         """A fork writes into the block that its parent has filled in part, so it has got one of its own.
@@ -146,18 +134,14 @@ class KVCacheManager:
     def store_full_blocks(self, request: Request) -> None:
         """Offer blocks that became full to the prefix cache; call after `num_computed_tokens` moved."""
         full = request.num_computed_tokens // self._size
-        if request.num_stored_blocks >= full or not self.config.prefix_caching:
+        first = request.num_stored_blocks
+        if first >= full or not self.config.prefix_caching:
             return
         links = self._links(request)
-        for i in range(request.num_stored_blocks, full):
-            key, tokens = links[i]
-            block = request.block_table[i]
-            parent = links[i - 1][0] if i else 0
-            if self.pool.store(block, key, parent, tokens):
-                self._tell.stored(block)
-            if self._computing.get(key) == request.request_id:
-                del self._computing[key]
+        stored = self.pool.store(request.block_table[first:full], links[first:full])
+        self._tell.stored(stored, links)
         request.num_stored_blocks = full
+        self._announce(request)
 
     def shrink(self, request: Request) -> None:
         """Clear the lane's cells beyond `num_computed_tokens` (rejected drafts); their blocks stay."""
@@ -169,17 +153,14 @@ class KVCacheManager:
         if self._holders.pop(request.request_id, None) is None:
             return
         assert request.slot is not None
-        released: list[int] = []
-        for block in reversed(request.block_table):
-            if self.pool.release(block):
-                released.append(block.block_id)
-                if block.block_hash:
-                    self._parking.park(block, request.slot)
+        released = self.pool.release(reversed(request.block_table), request)
+        cached = [block for block in released if block.block_hash]
+        if cached:
+            self._parking.park(cached, request.slot)
         self._operations.append(SeqRemove(request.slot))
         self._tell.freed(request, released, reason)
-        for key, _ in request.block_hashes[request.num_stored_blocks :]:
-            if self._computing.get(key) == request.request_id:
-                del self._computing[key]
+        self._computing.pop(request.computing, None)
+        request.computing = 0
         request.block_table.clear()
         request.num_stored_blocks = 0
 
@@ -214,27 +195,54 @@ class KVCacheManager:
         extend_chain(request.block_hashes, request.token_ids, self._size, request.cache_salt)
         return request.block_hashes
 
+    def _announce(self, request: Request) -> None:
+        """Tell which block the request computes now: whoever needs the same one waits and shares it."""
+        self._computing.pop(request.computing, None)
+        request.computing = 0
+        if request.num_stored_blocks < len(request.block_hashes):
+            key = request.block_hashes[request.num_stored_blocks][0]
+            if self._computing.setdefault(key, request.request_id) == request.request_id:
+                request.computing = key
+
     def _reserve_run(self, request: Request) -> None:
         """One unbroken run of blocks for the longest answer, as systems before PagedAttention did."""
         count = self.blocks_for(request.num_prompt_tokens + request.max_tokens)
         start = self.pool.find_run(count)
         assert start is not None
-        blocks = self.pool.take_run(start, count)
+        blocks = self.pool.take_run(start, count, request)
         for index, block in enumerate(blocks):
             block.index = index
         request.block_table.extend(blocks)
         self._tell.allocated(request, blocks, count * self._size)
 
-    def _sequence_holding(self, block: KVCacheBlock, sources: list[str]) -> int:
-        """A sequence that owns the block's cells: its park, or the slot of a request that holds it."""
-        if block.park is not None:
-            sources.append("the cache")
-            return block.park
+    def _copy_cells(self, blocks: list[KVCacheBlock], slot: int) -> list[str]:
+        """Operations that let `slot` own the blocks' cells; returns from whom, for the trace."""
+        size = self._size
+        sources: list[str] = []
+        run: SeqCopy | None = None
+        for block in blocks:
+            start = block.index * size
+            if block.park is None:
+                holder = block.owner or self._find_holder(block)
+                source, name = holder.slot, holder.name
+            else:
+                source, name = block.park, "the cache"
+            assert source is not None
+            if run is not None and run.src == source and run.end == start:
+                run = self._operations[-1] = SeqCopy(source, slot, run.start, start + size)
+            else:
+                run = SeqCopy(source, slot, start, start + size)
+                self._operations.append(run)
+                sources.append(name)
+        return sources
+
+    def _find_holder(self, block: KVCacheBlock) -> Request:
+        """A request that holds the block, when the one that was known has given it up."""
         for holder in self._holders.values():
             table = holder.block_table
-            if block.index < len(table) and table[block.index] is block and holder.slot is not None:
-                sources.append(holder.name)
-                return holder.slot
+            if block.index < len(table) and table[block.index] is block:
+                block.owner = holder
+                return holder
         raise AssertionError(f"{block} is stored but nobody holds its cells")
 
     def ledger(self) -> dict[tuple[int, int], CellOwners]:
@@ -254,4 +262,4 @@ class KVCacheManager:
             for i, block in enumerate(holder.block_table):
                 ensure(block.index == i, f"{block} stands at place {i} of {name}'s table")
         for key, name in self._computing.items():
-            ensure(name in self._holders, f"{name} computes {key:x} but holds no blocks")
+            ensure(name in self._holders and self._holders[name].computing == key, f"{name} computes nothing")

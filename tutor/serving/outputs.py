@@ -23,6 +23,20 @@ class SeqRemove(msgspec.Struct, frozen=True):
     start: int = 0
 
 
+class SeqKeep(msgspec.Struct, frozen=True):
+    """Let other sequences own parts of `src` too; `parts` are (sequence, start), each `size` positions."""
+
+    src: int
+    parts: list[tuple[int, int]]
+    size: int
+
+
+class SeqClear(msgspec.Struct, frozen=True):
+    """These sequences give up all their cells."""
+
+    seqs: list[int]
+
+
 class SeqSave(msgspec.Struct, frozen=True):
     """Copy all of sequence `seq` into host memory under `key`."""
 
@@ -43,7 +57,7 @@ class SeqDrop(msgspec.Struct, frozen=True):
     key: str
 
 
-KVOperation = SeqCopy | SeqRemove | SeqSave | SeqRestore | SeqDrop
+KVOperation = SeqCopy | SeqRemove | SeqKeep | SeqClear | SeqSave | SeqRestore | SeqDrop
 
 
 class ScheduledRequest(msgspec.Struct, frozen=True):

@@ -6,9 +6,12 @@ after those of the slots owns its cells until it is matched again or evicted.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import islice
+
 from tutor.serving.block_pool import BlockPool, KVCacheBlock
 from tutor.serving.errors import ensure
-from tutor.serving.outputs import KVOperation, SeqCopy, SeqRemove
+from tutor.serving.outputs import KVOperation, SeqClear, SeqKeep
 from tutor.serving.tracing import Tracer
 
 
@@ -32,30 +35,38 @@ class Parking:
         self._count = count
         self._free = list(range(first + count - 1, first - 1, -1))
 
-    def park(self, block: KVCacheBlock, slot: int) -> None:
-        """Keep a cached block's cells beyond `slot`; the least recently used block may have to go for it."""
-        if not self._free:
-            oldest = next((b for b in self._pool.cached() if b.park is not None), None)
-            if oldest is None:
-                self.evict(block, "no sequence id is left to keep it")
-                return
-            self.evict(oldest, "its sequence id is needed for a newer block")
-        block.park = self._free.pop()
-        start = block.index * self._size
-        self._operations.append(SeqCopy(slot, block.park, start, start + self._size))
+    def park(self, blocks: Sequence[KVCacheBlock], slot: int) -> None:
+        """Keep the cells of newly cached blocks beyond `slot`; the least recently used may have to go."""
+        missing = len(blocks) - len(self._free)
+        if missing > 0:
+            parked = (block for block in self._pool.cached() if block.park is not None)
+            self.evict(list(islice(parked, missing)), "its sequence id is needed for a newer block")
+        kept, homeless = blocks[: len(self._free)], blocks[len(self._free) :]
+        pairs = []
+        for block in kept:
+            block.park = self._free.pop()
+            pairs.append((block.park, block.index * self._size))
+        if pairs:
+            self._operations.append(SeqKeep(slot, pairs, self._size))
+        if homeless:
+            self.evict(homeless, "no sequence id is left to keep it")
 
-    def unpark(self, block: KVCacheBlock) -> None:
+    def unpark(self, blocks: Sequence[KVCacheBlock]) -> None:
         """Somebody else holds the cells now, or nobody shall."""
-        if block.park is not None:
-            self._operations.append(SeqRemove(block.park))
-            self._free.append(block.park)
-            block.park = None
+        parks = []
+        for block in blocks:
+            if block.park is not None:
+                parks.append(block.park)
+                block.park = None
+        if parks:
+            self._operations.append(SeqClear(parks))
+            self._free += parks
 
-    def evict(self, block: KVCacheBlock, reason: str) -> None:
-        """Forget a cached block's content."""
-        self._tell.evicted(block, reason)
-        self.unpark(block)
-        self._pool.forget(block)
+    def evict(self, blocks: Sequence[KVCacheBlock], reason: str) -> None:
+        """Forget the content of cached (or just taken) blocks."""
+        self._tell.evicted(blocks, reason)
+        self.unpark(blocks)
+        self._pool.forget(blocks)
 
     def check_integrity(self) -> None:
         parked = [block.park for block in self._pool.blocks if block.park is not None]

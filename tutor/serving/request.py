@@ -66,6 +66,7 @@ class Request:
     block_table: list[KVCacheBlock] = field(default_factory=list, repr=False)
     block_hashes: list[Link] = field(default_factory=list, repr=False)
     num_stored_blocks: int = 0  # leading blocks that were offered to the prefix cache
+    computing: int = 0  # hash of the block that it is computing now, for those who wait for it
     num_swapped_tokens: int = 0  # KV that was saved in host memory
     drafts: list[int] = field(default_factory=list)  # guesses that the running step verifies
     draft_source: str = ""

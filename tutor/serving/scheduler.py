@@ -134,17 +134,25 @@ class Scheduler:
         return decodes + prefills if self.config.order == "decode_first" else prefills + decodes
 
     def _schedule_running(self, request: Request, step: _Step) -> None:
-        num_new = min(len(request.token_ids) - request.num_computed_tokens, step.left)
-        if not self.kv.has_room(request, num_new):
-            while not self.kv.can_allocate(request, num_new):
-                victim = self._victim(step)
-                self._preempt(victim, request)
-                step.preempted = True
-                step.reason = f"blocks ran out: {victim.name} was preempted"
-                if victim is request:
-                    return
-            self.kv.allocate(request, num_new)
-        step.add(request, num_new)
+        # Written for speed: with hundreds of decodes this is the engine's hottest path.
+        num_new = len(request.token_ids) - request.num_computed_tokens
+        if num_new > step.left:
+            num_new = step.left
+        holds = len(request.block_table) * self.config.block_size
+        if request.num_computed_tokens + num_new <= holds or self._make_room(request, num_new, step):
+            step.add(request, num_new)
+
+    def _make_room(self, request: Request, num_new: int, step: _Step) -> bool:
+        """Take the blocks that are missing; False if the request itself had to give way."""
+        while not self.kv.can_allocate(request, num_new):
+            victim = self._victim(step)
+            self._preempt(victim, request)
+            step.preempted = True
+            step.reason = f"blocks ran out: {victim.name} was preempted"
+            if victim is request:
+                return False
+        self.kv.allocate(request, num_new)
+        return True
 
     def _victim(self, step: _Step) -> Request:
         """The request that joined last among those that the step has given nothing yet."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from tutor.serving.block_pool import KVCacheBlock
 from tutor.serving.outputs import ScheduledRequest
-from tutor.serving.prefix_cache import hex_hash
+from tutor.serving.prefix_cache import Link, hex_hash
 from tutor.serving.request import Request
 from tutor.trace import events as ev
 
@@ -86,20 +86,22 @@ class Tracer:
             reason = f"{r.num_computed_tokens} + {num_new} tokens need {len(r.block_table)} blocks"
             self._emit(ev.BlocksAllocated(r.request_id, tuple(b.block_id for b in taken), reason))
 
-    def stored(self, block: KVCacheBlock) -> None:
+    def stored(self, blocks: Sequence[KVCacheBlock], links: Sequence[Link]) -> None:
         if self._emit:
-            self._emit(
-                ev.BlockStored(block.block_id, hex_hash(block.block_hash), hex_hash(block.parent_hash))
-            )
+            for block in blocks:
+                parent = links[block.index - 1][0] if block.index else 0
+                self._emit(ev.BlockStored(block.block_id, hex_hash(block.block_hash), hex_hash(parent)))
 
-    def evicted(self, block: KVCacheBlock, reason: str) -> None:
+    def evicted(self, blocks: Sequence[KVCacheBlock], reason: str) -> None:
         if self._emit:
-            self._emit(ev.BlockEvicted(block.block_id, hex_hash(block.block_hash), reason))
+            for block in blocks:
+                self._emit(ev.BlockEvicted(block.block_id, hex_hash(block.block_hash), reason))
 
-    def freed(self, r: Request, released: Sequence[int], reason: str) -> None:
+    def freed(self, r: Request, released: Sequence[KVCacheBlock], reason: str) -> None:
         if self._emit:
             ids = tuple(block.block_id for block in r.block_table)
-            self._emit(ev.BlocksFreed(r.request_id, ids, tuple(released), reason))
+            free = tuple(block.block_id for block in released)
+            self._emit(ev.BlocksFreed(r.request_id, ids, free, reason))
 
     # --- steps ----------------------------------------------------------------------------------
 

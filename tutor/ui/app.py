@@ -61,7 +61,9 @@ class TutorApp(App[int]):
 
     def get_default_screen(self) -> Screen[None]:
         """The bottom of the stack; the map, unless the app was opened on a lab."""
-        return self._first() if self._first is not None else MapScreen(self.services)
+        screen = self._first() if self._first is not None else MapScreen(self.services)
+        self._load_screen_css(screen)  # Textual does this for pushed screens only
+        return screen
 
     async def on_unmount(self) -> None:
         await self.services.close()
