@@ -161,7 +161,7 @@ def _distance(left: list[Rows], right: list[Rows]) -> float:
 
 
 def _alone(context: Context, prompt: list[int], chunk: int, steps: int | None = None) -> Rows:
-    """The logits of the prompt's end and of `steps` (STEPS) greedy tokens, with the prompt computed in chunks."""
+    """The logits of the end of the prompt, computed in chunks, and of `steps` (STEPS) greedy tokens."""
     kv.clear(context)
     batch = Batch(max(chunk, 1), 1)
     rows: list[NDArray[np.float32]] = []

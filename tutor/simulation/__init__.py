@@ -1,0 +1,1 @@
+"""A model that is priced instead of run: the same scheduler on a virtual clock."""
