@@ -1,4 +1,4 @@
-"""Speculation on the real model, exact mode, no scheduler: the text of greedy decoding, whatever is drafted."""
+"""Speculation on the real model in exact mode: the text of greedy decoding, whatever is drafted."""
 
 from __future__ import annotations
 
@@ -21,11 +21,8 @@ from tutor.serving.speculative import (
     SpeculationStats,
 )
 
-PROMPT = (
-    "Water boils at 100 degrees. Water freezes at 0 degrees. Iron melts at 1538 degrees.\n"
-    "Copy the text. Water boils at 100 degrees. Water freezes at"
-)
-COUNT = 64
+PROMPT = "11, 21, 31, 41, 51, 61, 71,"
+COUNT = 48
 K = 4
 
 
@@ -106,7 +103,7 @@ def passes_by_hand(answer: list[int], drafter: OracleDrafter) -> list[tuple[int,
 def test_the_oracle_at_every_setting(bench: Bench, alpha: float, tolerance: float) -> None:
     """Same text; passes as the coins foretell; tokens a pass near (1 - alpha^5) / (1 - alpha).
 
-    The tolerance is about three standard deviations of a mean over that few passes (32 at 0.5, 16 at 0.9);
+    The tolerance is about three standard deviations of a mean over that few passes (25 at 0.5, 12 at 0.9);
     at 1.0 only the prefill pass without drafts and the short last pass stand between the two.
     """
     drafter = bench.oracle(alpha)
@@ -134,22 +131,24 @@ def test_drafts_that_are_always_wrong(bench: Bench) -> None:
         place = len(history) - len(bench.prompt)
         return [(token + 1) % bench.vocabulary for token in bench.answer[place : place + k]]
 
-    run = bench.speculate(CallbackDrafter(contrary, bench.vocabulary))
-    assert run.output == bench.answer
-    assert (run.stats.accepted, run.stats.passes, run.stats.emitted) == (0, COUNT, COUNT)
-    assert run.stats.wasted == run.stats.drafted > 3 * COUNT
-    assert run.held == len(bench.prompt) + COUNT - 1
+    run = bench.speculate(CallbackDrafter(contrary, bench.vocabulary), k=7, count=16)
+    assert run.output == bench.answer[:16]
+    assert (run.stats.accepted, run.stats.passes, run.stats.emitted) == (0, 16, 16)
+    assert run.stats.wasted == run.stats.drafted == 8 * 7 + sum(range(7))
+    assert run.held == len(bench.prompt) + 15
 
 
 def test_no_drafts(bench: Bench) -> None:
-    run = bench.speculate(CallbackDrafter(lambda history, k: [], bench.vocabulary))
-    assert run.output == bench.answer
-    assert (run.stats.drafted, run.stats.passes, run.stats.mean_acceptance_length) == (0, COUNT, 1.0)
+    run = bench.speculate(CallbackDrafter(lambda history, k: [], bench.vocabulary), count=16)
+    assert run.output == bench.answer[:16]
+    assert (run.stats.drafted, run.stats.passes, run.stats.mean_acceptance_length) == (0, 16, 1.0)
 
 
 def test_the_end_comes_inside_accepted_drafts(bench: Bench) -> None:
     """A stop token among the drafts: what was accepted behind it is not emitted, and counts as wasted."""
-    place = next(i for i in range(2, COUNT) if i % (K + 1) == 2 and bench.answer[i] not in bench.answer[:i])
+    place = next(
+        i for i in range(2, COUNT) if i % (K + 1) in (1, 2, 3) and bench.answer[i] not in bench.answer[:i]
+    )
     run = bench.speculate(bench.oracle(1.0), stop=frozenset({bench.answer[place]}))
     assert run.output == bench.answer[: place + 1]
     assert run.stats.emitted == place + 1

@@ -131,7 +131,7 @@ def test_requests_have_lengths_of_their_own() -> None:
     best = max(simulate(FixedDraftLength(k), cost, mixed, 4000) for k in range(9))
     assert simulate(length, cost, mixed, 4000) > 1.25 * best
     assert length.alpha("r0") > 0.8
-    assert max(length.alpha(f"r{i}") for i in range(1, 8)) < 0.05
+    assert max(length.alpha(f"r{i}") for i in range(1, 8)) < 0.2
 
 
 def test_it_recovers_when_alpha_rises_and_stops_when_it_falls() -> None:

@@ -1,7 +1,7 @@
 """Codecs of saved sequences: fewer bytes for what `kv.save` returns, at a stated loss.
 
     none      the bytes as they are
-    turbo4    4 bits an element of K and V, and a 16-bit norm a head vector: 4.25 with heads of 64 (of 16: 3.8x)
+    turbo4    4 bits an element of K and V, and a 16-bit norm a head vector: 4.25 bits with heads of 64
     turbo3    3 bits, 3.25 with the norm
     turbo2    2 bits, 2.25 with the norm
     k4v2      4 bits for K, 2 for V; any pair of 1 to 4. K deserves the bits: a wrong score moves the whole
@@ -32,7 +32,7 @@ from tutor.llama.blob import (
     to_float32,
 )
 from tutor.llama.turbo import Quantiser
-from tutor.serving.tiers import Codec, CodecError
+from tutor.serving.tier_types import Codec, CodecError
 
 HEADER = struct.Struct("<4sBBHI")
 MAGIC = b"KVt1"
@@ -133,6 +133,8 @@ def make_codec(name: str, head_dim: int = HEAD_DIM) -> Codec:
         return PlainCodec()
     found = NAMES.fullmatch(name)
     if found is None:
-        raise ValueError(f"There is no codec {name!r}; there are none, turbo1 to turbo4, and k4v2 and its like.")
+        raise ValueError(
+            f"There is no codec {name!r}; there are none, turbo1 to turbo4, and k4v2 and its like."
+        )
     same, k_bits, v_bits = found.groups()
     return TurboCodec(int(same or k_bits), int(same or v_bits), head_dim)

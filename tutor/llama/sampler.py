@@ -1,40 +1,92 @@
-"""From logits to a token: greedy, or drawn after the filters of llama.cpp, in llama.cpp's order.
+"""From logits to a token: the most likely one, or one drawn after the filters, in llama.cpp's order.
 
-Order (llama.cpp's default chain, https://github.com/ggml-org/llama.cpp/tree/master/tools/server): top-k,
-top-p, min-p, temperature last. All arithmetic is float64.
+Order (the default chain of llama.cpp, https://github.com/ggml-org/llama.cpp/tree/master/tools/server):
+penalties, top-k, top-p, min-p, temperature last. All arithmetic is float64. What each setting means is
+written in `tutor.serving.sampling`. Parameters are taken as checked (`SamplingParams.check`).
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tutor.llama.errors import EngineMisuse
+from tutor.serving.sampling import SamplingParams
+
+__all__ = [
+    "Drawn",
+    "Sampler",
+    "SamplingParams",
+    "TokenRng",
+    "distribution",
+    "draw",
+    "filtered_probs",
+    "greedy",
+    "penalised",
+    "rng_for",
+    "softmax",
+]
 
 Logits = NDArray[np.float32] | NDArray[np.float64]
+Floats = NDArray[np.float64]
+Ids = NDArray[np.int64]
+
+# Top-p first looks at tokens that are at least this likely, as a share of the most likely one; at all last.
+NUCLEUS_FLOORS = (1e-1, 1e-2, 1e-3, 1e-4, 0.0)
+
+_MASK = 2**64 - 1
+_GAMMA = 0x9E3779B97F4A7C15  # 2^64 / golden ratio, made odd
+
+
+class TokenRng:
+    """A short stream of random numbers: splitmix64.
+
+    Source: Steele, Lea, Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014, with the
+    constants of https://prng.di.unimi.it/splitmix64.c.
+    """
+
+    __slots__ = ("_state",)
+
+    def __init__(self, state: int) -> None:
+        self._state = state & _MASK
+
+    def random(self) -> float:
+        """The next number from [0, 1), a multiple of 2^-53."""
+        self._state = (self._state + _GAMMA) & _MASK
+        return float((_mix(self._state) >> 11) * 2.0**-53)
+
+
+def _mix(x: int) -> int:
+    """A bijection of the 64-bit numbers in which each bit depends on all bits."""
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK
+    return x ^ (x >> 31)
+
+
+def rng_for(seed: int, index: int) -> TokenRng:
+    """The random numbers for token `index` (from 0) of the output of a request with this seed.
+
+    They depend on nothing else, so neither the batch around the request nor a preemption changes its text.
+    """
+    return TokenRng(_mix((_mix((seed + _GAMMA) & _MASK) + index * _GAMMA) & _MASK))
 
 
 @dataclass(frozen=True, slots=True)
-class SamplingParams:
-    """temperature 0 is greedy; top_k 0, top_p 1 and min_p 0 switch a filter off."""
+class Drawn:
+    """A token. With `SamplingParams.logprobs`: its logprob, and the most likely tokens with theirs.
 
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
+    A logprob is the natural logarithm of the probability that the model itself gives, before penalties,
+    filters and temperature (as vLLM and llama-server return it by default). `top` is in order of falling
+    logprob, ties by id; the token itself is in it only when it is among the most likely.
+    """
 
-    def check(self) -> None:
-        """Raises EngineMisuse for a value outside its range."""
-        if not 0.0 <= self.temperature < float("inf"):
-            raise EngineMisuse(f"temperature is {self.temperature}.", "It has to be 0 or more.")
-        if self.top_k < 0:
-            raise EngineMisuse(f"top_k is {self.top_k}.", "It has to be 0 (off) or more.")
-        if not 0.0 < self.top_p <= 1.0:
-            raise EngineMisuse(f"top_p is {self.top_p}.", "It has to be above 0 and at most 1 (off).")
-        if not 0.0 <= self.min_p <= 1.0:
-            raise EngineMisuse(f"min_p is {self.min_p}.", "It has to be between 0 (off) and 1.")
+    token: int
+    logprob: float | None = None
+    top: tuple[tuple[int, float], ...] = ()
 
 
 def greedy(logits: Logits) -> int:
@@ -42,65 +94,179 @@ def greedy(logits: Logits) -> int:
     return int(np.argmax(logits))
 
 
-def softmax(logits: Logits) -> NDArray[np.float64]:
+def softmax(logits: Logits) -> Floats:
     """exp(z) / sum exp(z) along the last axis, shifted by the maximum so that nothing overflows."""
     z = np.asarray(logits, np.float64)
     weights = np.exp(z - z.max(axis=-1, keepdims=True))
-    probs: NDArray[np.float64] = weights / weights.sum(axis=-1, keepdims=True)
+    probs: Floats = weights / weights.sum(axis=-1, keepdims=True)
     return probs
 
 
-def candidates(logits: Logits, params: SamplingParams) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """The tokens that survive the filters and their probabilities, most likely first.
+def penalised(
+    logits: Logits, params: SamplingParams, history: Sequence[int] = (), num_prompt: int = 0
+) -> Floats:
+    """Logits after the penalties, float64 [vocabulary].
 
-    Ties are in order of id. Top-p keeps the token that crosses the threshold. Raises EngineMisuse.
+    history: the ids of prompt and output so far, of which the first `num_prompt` are the prompt. Without
+    penalties it is not looked at, and the result may be `logits` itself. Raises EngineMisuse for an id that
+    the vocabulary does not have.
     """
-    params.check()
-    z = np.asarray(logits, np.float64)
-    if not np.isfinite(z.max()):
-        raise EngineMisuse("No token has a finite logit, or one is not a number.", "Check the logits.")
+    if not params.has_penalties:
+        return np.asarray(logits, np.float64)
+    z = np.array(logits, np.float64)
+    if params.repetition_penalty != 1.0 and params.penalty_last_n != 0:
+        first = 0 if params.penalty_last_n < 0 else max(0, len(history) - params.penalty_last_n)
+        seen, _ = _occurrences(history[first:], len(z))
+        values, r = z[seen], params.repetition_penalty
+        z[seen] = np.where(values > 0.0, values / r, values * r)
+    if params.presence_penalty != 0.0 or params.frequency_penalty != 0.0:
+        seen, counts = _occurrences(history[num_prompt:], len(z))
+        z[seen] -= params.presence_penalty + params.frequency_penalty * counts
+    return z
+
+
+def _occurrences(tokens: Sequence[int], n_vocab: int) -> tuple[Ids, Ids]:
+    """(ids, how often each occurs). Raises EngineMisuse for an id outside the vocabulary."""
+    ids, counts = np.unique(np.asarray(tokens, np.int64), return_counts=True)
+    if len(ids) and not 0 <= ids[0] <= ids[-1] < n_vocab:
+        wrong = ids[0] if ids[0] < 0 else ids[-1]
+        raise EngineMisuse(f"The history has a token {wrong}.", f"Ids go from 0 to {n_vocab - 1}.")
+    return ids, counts
+
+
+def distribution(
+    logits: Logits, params: SamplingParams, history: Sequence[int] = (), num_prompt: int = 0
+) -> tuple[Ids, Floats]:
+    """What the next token is drawn from: the ids that are left, rising, and their probabilities (sum 1).
+
+    logits: [vocabulary]; history, num_prompt: see `penalised`. Greedy leaves one token. Raises EngineMisuse
+    when no token has a finite logit, one is not a number, or the history has an unknown id.
+    """
+    z = penalised(logits, params, history, num_prompt)
     if params.temperature == 0.0:
-        return np.array([greedy(logits)]), np.ones(1)
-    order = _most_likely(z, params.top_k)
-    probs = softmax(z[order])
+        return np.array([_most_likely(z)]), np.ones(1)
+    peak = float(z[_most_likely(z)])
+    ids = _filtered(z, peak, params)
+    left = (z if ids is None else z[ids]) - peak
+    if params.temperature != 1.0:
+        with np.errstate(over="ignore"):  # to minus infinity, which is right
+            left /= params.temperature
+    weights = np.exp(left, out=left)
+    weights /= weights.sum()
+    return np.arange(len(z)) if ids is None else ids, weights
+
+
+def _most_likely(z: Floats) -> int:
+    token = greedy(z)
+    if not math.isfinite(z[token]):
+        raise EngineMisuse("No token has a finite logit, or one is not a number.", "Check the logits.")
+    return token
+
+
+def _filtered(z: Floats, peak: float, params: SamplingParams) -> Ids | None:
+    """The ids that top-k, top-p and min-p leave, rising; None for all of them. peak: the highest logit."""
+    ids: Ids | None = None
+    if 0 < params.top_k < len(z):
+        ids = _top_k(z, params.top_k)
     if params.top_p < 1.0:
-        keep = int(np.searchsorted(np.cumsum(probs), params.top_p)) + 1
-        order, probs = order[:keep], probs[:keep]
+        kept = _nucleus((z if ids is None else z[ids]) - peak, params.top_p)
+        ids = kept if ids is None else ids[kept]
     if params.min_p > 0.0:
-        order = order[probs >= params.min_p * probs[0]]
-    return order, softmax(z[order] / params.temperature)
+        kept = np.flatnonzero((z if ids is None else z[ids]) >= peak + math.log(params.min_p))
+        ids = kept if ids is None else ids[kept]
+    return ids
 
 
-def _most_likely(z: NDArray[np.float64], top_k: int) -> NDArray[np.int64]:
-    """Ids by falling logit, ties by rising id; the first `top_k` of them (all when 0)."""
-    ids = np.arange(len(z))
-    if 0 < top_k < len(z):
-        threshold = np.partition(z, len(z) - top_k)[len(z) - top_k]
-        ids = np.flatnonzero(z >= threshold)
-    order: NDArray[np.int64] = ids[np.argsort(-z[ids], kind="stable")]
-    return order[:top_k] if top_k else order
+def _top_k(z: Floats, k: int) -> Ids:
+    """Indices of the k largest values, rising."""
+    return _largest(z, k, np.partition(z, len(z) - k)[len(z) - k])
 
 
-def filtered_probs(logits: Logits, params: SamplingParams) -> NDArray[np.float64]:
-    """Probabilities over the whole vocabulary after the filters, float64 [vocabulary], sum 1."""
-    kept, probs = candidates(logits, params)
+def _largest(z: Floats, count: int, smallest: float) -> Ids:
+    """Indices, rising, of the `count` largest values, given the smallest of those; of equals the first."""
+    ids = np.flatnonzero(z >= smallest)
+    surplus = len(ids) - count
+    if surplus:
+        tied = np.flatnonzero(z[ids] == smallest)
+        ids = np.delete(ids, tied[-surplus:])
+    return ids
+
+
+def _nucleus(z: Floats, top_p: float) -> Ids:
+    """Indices, rising, of the fewest largest values that hold `top_p` of the probability; the largest is 0.
+
+    A sort of the whole vocabulary would be most of the work. The tokens above a floor are the first ones of
+    that sort, so if they hold `top_p`, sorting them gives the same answer.
+    """
+    weights = np.exp(z)
+    target = top_p * float(weights.sum())
+    for floor in NUCLEUS_FLOORS:
+        upper = np.flatnonzero(weights >= floor)
+        if floor == 0.0 or weights[upper].sum() >= target * (1.0 + 1e-9):  # room for the rounding of the sums
+            break
+    falling = np.sort(z[upper])[::-1]
+    sums = np.cumsum(np.exp(falling))
+    count = min(int(np.searchsorted(sums, target)) + 1, len(falling))
+    return _largest(z, count, falling[count - 1])
+
+
+def filtered_probs(
+    logits: Logits, params: SamplingParams, history: Sequence[int] = (), num_prompt: int = 0
+) -> Floats:
+    """`distribution` over the whole vocabulary, float64 [vocabulary], sum 1."""
+    ids, probs = distribution(logits, params, history, num_prompt)
     full = np.zeros(len(logits))
-    full[kept] = probs
+    full[ids] = probs
     return full
 
 
+def draw(
+    logits: Logits,
+    params: SamplingParams,
+    history: Sequence[int],
+    num_prompt: int,
+    rng: TokenRng | np.random.Generator,
+) -> Drawn:
+    """The next token, by inverse CDF over rising ids with one number of `rng`; greedy takes none.
+
+    logits: [vocabulary]; history: ids of prompt and output so far, the first `num_prompt` of them prompt.
+    Raises EngineMisuse, see `distribution`.
+    """
+    if params.temperature == 0.0:
+        token = _most_likely(penalised(logits, params, history, num_prompt))
+    else:
+        ids, probs = distribution(logits, params, history, num_prompt)
+        ends = np.cumsum(probs)
+        # Below the sum, which rounding may put at less than 1: a token of probability 0 is never drawn.
+        at = min(rng.random() * ends[-1], np.nextafter(ends[-1], 0.0))
+        token = int(ids[np.searchsorted(ends, at, side="right")])
+    if params.logprobs == 0:
+        return Drawn(token)
+    logprob, top = _logprobs(logits, token, params.logprobs)
+    return Drawn(token, logprob, top)
+
+
+def _logprobs(logits: Logits, token: int, count: int) -> tuple[float, tuple[tuple[int, float], ...]]:
+    """The logprob of a token, and the `count` most likely tokens with theirs."""
+    z = np.asarray(logits, np.float64)
+    peak = float(z.max())
+    log_sum = peak + math.log(float(np.exp(z - peak).sum()))
+    ids = _top_k(z, min(count, len(z)))
+    order = ids[np.argsort(-z[ids], kind="stable")]
+    return float(z[token]) - log_sum, tuple((int(i), float(z[i]) - log_sum) for i in order)
+
+
 class Sampler:
-    """Draws tokens; the same seed and logits give the same tokens."""
+    """Draws one token after another; the same parameters, seed and logits give the same tokens."""
 
     def __init__(self, params: SamplingParams, seed: int) -> None:
         params.check()
         self.params = params
-        self._rng = np.random.default_rng(seed)
+        self._seed = seed
+        self._index = 0
 
-    def pick(self, logits: Logits) -> int:
-        """One token, by inverse CDF over falling probability. Greedy draws no random number."""
-        if self.params.temperature == 0.0:
-            return greedy(logits)
-        kept, probs = candidates(logits, self.params)
-        index = int(np.searchsorted(np.cumsum(probs), self._rng.random(), side="right"))
-        return int(kept[min(index, len(kept) - 1)])
+    def pick(self, logits: Logits, history: Sequence[int] = (), num_prompt: int = 0) -> int:
+        """The next token; see `draw`."""
+        rng = rng_for(self._seed, self._index)
+        self._index += 1
+        return draw(logits, self.params, history, num_prompt, rng).token

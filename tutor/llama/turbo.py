@@ -14,6 +14,7 @@ import hashlib
 import math
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,10 +48,7 @@ def lloyd_max(bits: int) -> tuple[float, ...]:
     levels = [6 * (i + 0.5) / count - 3 for i in range(count)]
     while True:
         edges = [-math.inf, *_between(levels), math.inf]
-        means = [
-            (_density(a) - _density(b)) / (_below(b) - _below(a))
-            for a, b in zip(edges, edges[1:], strict=False)
-        ]
+        means = [(_density(a) - _density(b)) / (_below(b) - _below(a)) for a, b in pairwise(edges)]
         moved = max(abs(new - old) for new, old in zip(means, levels, strict=True))
         levels = means
         if moved < TOLERANCE:
@@ -59,7 +57,7 @@ def lloyd_max(bits: int) -> tuple[float, ...]:
 
 
 def _between(levels: list[float]) -> list[float]:
-    return [(a + b) / 2 for a, b in zip(levels, levels[1:], strict=False)]
+    return [(a + b) / 2 for a, b in pairwise(levels)]
 
 
 def random_signs(size: int) -> Floats:

@@ -84,46 +84,64 @@ def verify_sampled(
             f"{len(drafts)} drafts came with {len(q)} distributions.", "Pass the one each was drawn from."
         )
     for i, draft in enumerate(drafts):
-        p = _sparse(probs(i, drafts[:i]))
-        proposal = (np.array([draft]), np.ones(1)) if q is None else _sparse(q[i])
-        drawn_with = _mass(proposal, draft)
+        p = probs(i, drafts[:i])
+        drawn_with = 1.0 if q is None else _mass(q[i], draft)
         if drawn_with <= 0.0:
             raise EngineMisuse(
                 f"Draft {draft} has probability 0 in the distribution it should come from.",
                 "Pass the distribution after the drafter's own filters.",
             )
         if rng.random() * drawn_with >= _mass(p, draft):
-            return [*drafts[:i], _draw(_residual(p, proposal), rng.random())]
-    return [*drafts, _draw(_sparse(probs(len(drafts), drafts)), rng.random())]
+            rest = _without(p, draft) if q is None else _residual(p, q[i])
+            return [*drafts[:i], _draw(rest, rng.random())]
+    return [*drafts, _draw(_pairs(probs(len(drafts), drafts)), rng.random())]
 
 
-def _sparse(distribution: Distribution) -> Sparse:
+def _pairs(distribution: Distribution) -> Sparse:
     if isinstance(distribution, tuple):
         return distribution
     return np.arange(len(distribution)), distribution
 
 
-def _mass(distribution: Sparse, token: int) -> float:
+def _mass(distribution: Distribution, token: int) -> float:
     """The probability of a token."""
-    ids, probs = distribution
-    return float(probs[ids == token].sum())
+    if isinstance(distribution, tuple):
+        ids, probs = distribution
+        return float(probs[ids == token].sum())
+    return float(distribution[token])
 
 
-def _residual(p: Sparse, q: Sparse) -> Sparse:
+def _masses(distribution: Distribution, ids: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
+    """The probabilities of many tokens, in the order of `ids`."""
+    if not isinstance(distribution, tuple):
+        dense: NDArray[np.float64] = distribution[ids]
+        return dense
+    order = np.argsort(distribution[0])
+    known, probs = distribution[0][order], distribution[1][order]
+    places = np.minimum(np.searchsorted(known, ids), len(known) - 1)
+    return np.where(known[places] == ids, probs[places], 0.0)
+
+
+def _without(p: Distribution, token: int) -> Sparse:
+    """p with nothing for `token`, not normalised: the residual of a draft that was named for certain."""
+    ids, probs = _pairs(p)
+    left = np.where(ids == token, 0.0, probs)
+    return (ids, left) if left.any() else (ids, probs)
+
+
+def _residual(p: Distribution, q: Distribution) -> Sparse:
     """max(p - q, 0), over the ids of p and not normalised.
 
     Nothing is left over only where p is q: a rejection is then a matter of rounding, and p itself is right.
     """
-    ids, probs = p
-    order = np.argsort(q[0])
-    q_ids, q_probs = q[0][order], q[1][order]
-    places = np.minimum(np.searchsorted(q_ids, ids), len(q_ids) - 1)
-    left = np.maximum(probs - np.where(q_ids[places] == ids, q_probs[places], 0.0), 0.0)
-    return (ids, left) if left.sum() > 0.0 else p
+    ids, probs = _pairs(p)
+    left = np.maximum(probs - _masses(q, ids), 0.0)
+    return (ids, left) if left.any() else (ids, probs)
 
 
 def _draw(distribution: Sparse, u: float) -> int:
     """The token at u of the cumulative weights; a token of weight 0 is never drawn."""
     ids, weights = distribution
     ends = np.cumsum(weights)
-    return int(ids[np.searchsorted(ends, min(u * ends[-1], np.nextafter(ends[-1], 0.0)), side="right")])
+    below = np.nextafter(ends[-1], 0.0)  # u * total may round up to the total
+    return int(ids[np.searchsorted(ends, min(u * ends[-1], below), side="right")])

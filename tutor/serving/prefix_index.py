@@ -1,8 +1,8 @@
 """Which stored sequence shares the longest prefix with a given one, without looking at them all.
 
-Sequences hang in a tree of full blocks, found by their chained hashes (`prefix_cache.extend_chain`): a lookup
-walks down one block at a time while the next hash is known, so it costs the length of the match, whatever the
-number of stored sequences. Each node keeps the next block of the sequences that pass through it in sorted
+Sequences hang in a tree of full blocks, found by their chained hashes (`prefix_cache.extend_chain`). A lookup
+walks down one block at a time while the next hash is known: it costs what hashing the query costs, however
+many sequences are stored. Each node keeps the next block of the sequences that pass through it in sorted
 order; among sorted token runs the neighbours of the place where a run would stand share the most with it,
 so the tokens after the last common full block are found by bisection.
 """
@@ -41,6 +41,9 @@ class PrefixIndex:
     def __len__(self) -> int:
         return len(self._stored)
 
+    def keys(self) -> set[int]:
+        return set(self._stored)
+
     def add(self, key: int, token_ids: Run, salt: str = "") -> None:
         """Index a sequence under a key that is not in use."""
         ensure(key not in self._stored, f"key {key} is indexed twice")
@@ -57,9 +60,28 @@ class PrefixIndex:
             node = self._nodes.get(block_hash)
             if node is None or (node.parent, node.tokens) != (parent, tokens):
                 return
-            del node.passing[bisect_left(node.passing, (following, key))]
+            place = bisect_left(node.passing, (following, key))
+            if node.passing[place : place + 1] != [(following, key)]:
+                return
+            del node.passing[place]
             if not node.passing:
                 del self._nodes[block_hash]
+
+    def prefixes_of(self, token_ids: Run, salt: str = "") -> list[int]:
+        """Keys of the sequences that are a prefix of `token_ids`, or all of it; shortest first."""
+        keys: list[int] = []
+        for block_hash, parent, tokens, following in self._path(token_ids, salt):
+            node = self._nodes.get(block_hash)
+            if node is None or (node.parent, node.tokens) != (parent, tokens):
+                break
+            # A run that is shorter than a block ends its sequence.
+            for length in range(min(len(following), self._size - 1) + 1):
+                place = bisect_left(node.passing, (following[:length], -1))
+                for run, key in node.passing[place:]:
+                    if run != following[:length]:
+                        break
+                    keys.append(key)
+        return keys
 
     def find(self, token_ids: Sequence[int], salt: str = "") -> tuple[int, list[int]]:
         """Length of the longest common prefix with any sequence, and keys of up to MAX_TIES that have it."""

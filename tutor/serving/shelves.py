@@ -78,7 +78,7 @@ class MemoryShelf:
 
 
 class DiskShelf:
-    """One file an item, in a folder of this shelf's own below `parent`; close it, or use it in a `with` block.
+    """One file an item, in a folder of this shelf's own below `parent`. Close it, or use it in `with`.
 
     A file appears whole or not at all (written aside, then renamed) and carries a checksum. The folder is
     locked while its process lives; a new shelf removes the folders of dead ones. Raises OSError from the

@@ -70,6 +70,17 @@ def clip(text: str, width: int) -> str:
     return set_cell_size(text, max(0, width - 1)) + "…" if width > 0 else ""
 
 
+def legend(text: str, width: int) -> list[Line]:
+    """A quiet explanation in as many lines as it needs; parts are two spaces apart."""
+    lines: list[str] = []
+    for part in text.split("  "):
+        if lines and cell_len(lines[-1]) + 2 + cell_len(part) <= width:
+            lines[-1] += "  " + part
+        else:
+            lines.append(part)
+    return [((line, "muted"),) for line in lines]
+
+
 def pad(text: str, width: int) -> str:
     return set_cell_size(clip(text, width), width)
 

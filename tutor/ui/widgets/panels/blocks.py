@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from tutor.trace.views import BlockView, LabView
-from tutor.ui.widgets.panels.base import Item, Line, Panel, Picture, Run, clip, owner_style, pad
+from tutor.ui.widgets.panels.base import Item, Line, Panel, Picture, Run, clip, legend, owner_style, pad
 
 
 def block_mark(block: BlockView) -> tuple[str, str]:
@@ -36,7 +36,7 @@ class BlocksPanel(Panel):
                 runs += [(letter, style), (" ", "")]
             lines.append(tuple(runs))
         shared = [f"{b.block_id}:{''.join(b.owners)}" for b in blocks if b.ref_cnt > 1]
-        lines.append((("A-Z owner  s shared  c cached, free to take  . free", "muted"),))
+        lines += legend("A-Z owner  s shared  c cached, free to take  . free", width)
         if shared:
             lines.append((("shared by  ", "muted"), (clip(" ".join(shared), width - 11), "accent")))
         used = view.serving.num_used_blocks
@@ -101,7 +101,7 @@ class CellsPanel(Panel):
                 runs += [_cell(owner, labels) for owner in cells.cells[block : block + size]]
                 runs.append((" ", ""))
             lines.append(tuple(runs))
-        lines.append((("letter: a slot's request  digit: kept for reuse  M several  . empty", "muted"),))
+        lines += legend("letter: a slot's request  digit: kept for reuse  M several  . empty", width)
         return Picture(tuple(lines), (), f"{sum(map(bool, cells.cells))} of {len(cells.cells)} in use")
 
 

@@ -6,7 +6,7 @@ import textwrap
 from typing import ClassVar
 
 from tutor.trace.views import LabView, RequestView, ServingView, SlotView
-from tutor.ui.widgets.panels.base import Item, Line, Panel, Picture, Run, clip, owner_style, pad, printable
+from tutor.ui.widgets.panels.base import Item, Line, Panel, Picture, Run, clip, legend, owner_style, pad, printable
 
 PHASES = {"prefill": "▓", "decode": "▒", "held": "·", "idle": " "}
 
@@ -22,7 +22,7 @@ class SlotsPanel(Panel):
         lane = max(8, min(40, width - 40))
         lines = [_slot_line(slot, serving, lane, width) for slot in serving.slots]
         items = tuple(Item("slot", str(slot.slot), 0, y, 12) for y, slot in enumerate(serving.slots))
-        lines += [(), (("▓ prefill  ▒ decode  · held, not run  █ this step", "muted"),)]
+        lines += [(), *legend("▓ prefill  ▒ decode  · held, not run  █ this step", width)]
         last = serving.last
         note = f"{last.num_tokens} of {last.token_budget} tokens this step" if last else ""
         return Picture(tuple(lines), items, note)
