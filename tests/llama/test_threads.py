@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tutor.llama.threads import DECODE_TOKENS, ThreadGovernor
+from tutor.llama.threads import DECODE_TOKENS, SHORTEST, ThreadGovernor
 
 Cost = Callable[[int, random.Random], float]  # threads -> seconds a token
 
@@ -130,7 +130,7 @@ def test_a_neighbour_that_comes_or_leaves_is_noticed_within_about_a_second(
             if machine.governor.chosen["decode"] != goal:  # a lucky trial may be under way
                 machine.run(0.5, cost, tokens)
     assert worst["comes"] < 1.0
-    assert worst["leaves"] < 1.6
+    assert worst["leaves"] < 2.0
 
 
 @pytest.mark.parametrize(
@@ -157,13 +157,15 @@ def test_decode_and_prefill_are_chosen_apart() -> None:
 def test_changing_batch_sizes_are_not_taken_for_a_neighbour() -> None:
     """A larger batch costs less a token; that alone is no reason to try another count."""
     machine = Machine(2)
-    tried = 0
+    tried, ideal = 0, 0.0
     for i in range(2000):
         tokens = 1 + i // 7 % 8
         machine.step(lambda count, rng, n=tokens: QUIET[count] / n**0.7, tokens)
+        ideal += QUIET[2] * tokens**0.3
         tried += machine.threads == 1
     assert machine.governor.chosen["decode"] == 2
-    assert tried < 150
+    assert tried < 4.5 * machine.now / SHORTEST, "not more often than when nothing changes"
+    assert ideal / machine.now > 0.94
 
 
 def test_a_machine_that_slows_down_as_a_whole_is_not_tried_forever() -> None:
@@ -174,7 +176,7 @@ def test_a_machine_that_slows_down_as_a_whole_is_not_tried_forever() -> None:
     before = machine.sets
     machine.run(30.0, slow)
     assert machine.governor.chosen["decode"] == 2
-    assert machine.sets - before < 2 * 30 / 0.7
+    assert machine.sets - before < 2 * 30 / SHORTEST
 
 
 def test_one_thread_is_never_left_and_set_once() -> None:
