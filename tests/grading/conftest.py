@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -57,10 +58,11 @@ def wait_until() -> Callable[[Condition], bool]:
     """Look again until the condition holds; False when it does not within ten seconds."""
 
     def wait(condition: Condition) -> bool:
-        end = time.monotonic() + 10.0
+        end, pause = time.monotonic() + 10.0, threading.Event()
         while time.monotonic() < end:
             if condition():
                 return True
+            pause.wait(0.02)  # a busy look at /proc would starve what it waits for
         return condition()
 
     return wait

@@ -17,7 +17,7 @@ from tutor.trace.store import Recorder, TraceStore
 from tutor.ui.app import TutorApp
 from tutor.ui.services import Services
 
-WAIT = 60.0
+WAIT = 30.0
 
 
 @pytest.fixture(autouse=True)

@@ -145,7 +145,7 @@ async def test_watch_and_help_and_save(
     services: Services, serving_store: TraceStore, text: Text, until: Until, folders: Path
 ) -> None:
     app = replay(services, serving_store)
-    async with app.run_test(size=(120, 40)) as pilot:
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
         await pilot.press("w")
         await until(pilot, lambda: "• Watch the blocks." in text(app))
         await pilot.press("escape", "question_mark")
@@ -163,7 +163,7 @@ async def test_a_save_that_fails_is_one_sentence(
     (folders / "data").mkdir(exist_ok=True)
     (folders / "data" / "traces").write_text("a file where the folder should be")
     app = replay(services, serving_store)
-    async with app.run_test(size=(120, 40)) as pilot:
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
         await pilot.press("x")
         await until(pilot, lambda: "Cannot write the trace" in text(app))
 

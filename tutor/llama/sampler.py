@@ -22,6 +22,7 @@ __all__ = [
     "Sampler",
     "SamplingParams",
     "TokenRng",
+    "choose",
     "distribution",
     "draw",
     "filtered_probs",
@@ -35,8 +36,7 @@ Logits = NDArray[np.float32] | NDArray[np.float64]
 Floats = NDArray[np.float64]
 Ids = NDArray[np.int64]
 
-# Top-p first looks at tokens that are at least this likely, as a share of the most likely one; at all last.
-NUCLEUS_FLOORS = (1e-1, 1e-2, 1e-3, 1e-4, 0.0)
+NUCLEUS_SIZES = (1024, 8192)  # how many of the most likely tokens top-p sorts first
 
 _MASK = 2**64 - 1
 _GAMMA = 0x9E3779B97F4A7C15  # 2^64 / golden ratio, made odd
@@ -195,19 +195,18 @@ def _largest(z: Floats, count: int, smallest: float) -> Ids:
 def _nucleus(z: Floats, top_p: float) -> Ids:
     """Indices, rising, of the fewest largest values that hold `top_p` of the probability; the largest is 0.
 
-    A sort of the whole vocabulary would be most of the work. The tokens above a floor are the first ones of
-    that sort, so if they hold `top_p`, sorting them gives the same answer.
+    Sorting the whole vocabulary would be most of the work; it is done only when fewer do not hold enough.
     """
     weights = np.exp(z)
     target = top_p * float(weights.sum())
-    for floor in NUCLEUS_FLOORS:
-        upper = np.flatnonzero(weights >= floor)
-        if floor == 0.0 or weights[upper].sum() >= target * (1.0 + 1e-9):  # room for the rounding of the sums
+    for size in (*(size for size in NUCLEUS_SIZES if size < len(z)), len(z)):
+        upper = np.partition(weights, len(z) - size)[-size:] if size < len(z) else weights
+        falling = np.sort(upper)[::-1]
+        sums = np.cumsum(falling)
+        if sums[-1] >= target:
             break
-    falling = np.sort(z[upper])[::-1]
-    sums = np.cumsum(np.exp(falling))
-    count = min(int(np.searchsorted(sums, target)) + 1, len(falling))
-    return _largest(z, count, falling[count - 1])
+    count = min(int(np.searchsorted(sums, target)) + 1, len(z))
+    return _largest(weights, count, falling[count - 1])
 
 
 def filtered_probs(
@@ -220,6 +219,14 @@ def filtered_probs(
     return full
 
 
+def choose(ids: Ids, probs: Floats, rng: TokenRng | np.random.Generator) -> int:
+    """One of `ids` by inverse CDF, in their order, with one number of `rng`. Probability 0 is never drawn."""
+    ends = np.cumsum(probs)
+    # Rounding may put the last end below 1, or the product at the end itself.
+    at = min(rng.random() * ends[-1], np.nextafter(ends[-1], 0.0))
+    return int(ids[np.searchsorted(ends, at, side="right")])
+
+
 def draw(
     logits: Logits,
     params: SamplingParams,
@@ -227,7 +234,7 @@ def draw(
     num_prompt: int,
     rng: TokenRng | np.random.Generator,
 ) -> Drawn:
-    """The next token, by inverse CDF over rising ids with one number of `rng`; greedy takes none.
+    """The next token, by `choose` from `distribution`; greedy takes no random number.
 
     logits: [vocabulary]; history: ids of prompt and output so far, the first `num_prompt` of them prompt.
     Raises EngineMisuse, see `distribution`.
@@ -235,11 +242,7 @@ def draw(
     if params.temperature == 0.0:
         token = _most_likely(penalised(logits, params, history, num_prompt))
     else:
-        ids, probs = distribution(logits, params, history, num_prompt)
-        ends = np.cumsum(probs)
-        # Below the sum, which rounding may put at less than 1: a token of probability 0 is never drawn.
-        at = min(rng.random() * ends[-1], np.nextafter(ends[-1], 0.0))
-        token = int(ids[np.searchsorted(ends, at, side="right")])
+        token = choose(*distribution(logits, params, history, num_prompt), rng)
     if params.logprobs == 0:
         return Drawn(token)
     logprob, top = _logprobs(logits, token, params.logprobs)

@@ -23,13 +23,13 @@ SMALL = 16
 WINDOW = 8  # steps whose mean stands for "now"
 SETTLE = 3  # steps at a count before another is tried
 TRY_STEPS = 4  # steps of a trial
-LONG_STEP = 0.15  # seconds of trial that are enough, however few the steps
+LONG_STEP = 0.1  # seconds of trial that are enough, however few the steps
 HOPELESS = 1.6  # a trial's first step this many times slower ends it
 BETTER = 0.95  # a trial wins when its mean is below this share of the present mean
 WORSE = 1.2  # a present mean above this multiple of what was usual asks for a trial at once
 FOLLOW = 0.05  # how fast "usual" follows what is seen
-PRICE = 25.0  # wait this many times the time that a lost trial cost: 4% of all time at most …
-SHORTEST, LONGEST = 0.7, 10.0  # … within these seconds
+PRICE = 20.0  # wait this many times the time that a lost trial cost: 5% of all time at most …
+SHORTEST, LONGEST = 0.7, 20.0  # … within these seconds
 
 
 class _Lane:

@@ -21,7 +21,7 @@ MAX_SEED = 2**64 - 1
 class SamplingParams:
     """The defaults are greedy decoding with everything switched off.
 
-    temperature         divides the logits that are left; 0 takes the most likely token (of equals, lowest id).
+    temperature         divides the logits that are left; 0 takes the most likely token (of equals the first).
     top_k               keeps the k most likely tokens; 0 is off.
     top_p               keeps the fewest most likely tokens whose probabilities reach top_p, the one that
                         reaches it included; 1 is off. Probabilities are those after top-k, at temperature 1.

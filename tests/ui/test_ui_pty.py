@@ -1,0 +1,147 @@
+"""`python -m tutor` in a real pseudo-terminal: it paints, quits with 0, and gives the terminal back."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from fcntl import ioctl
+from pathlib import Path
+
+import pyte
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SECONDS = 40.0
+
+
+class Terminal:
+    """A program in a pty with an emulated screen."""
+
+    def __init__(self, command: list[str], env: dict[str, str], columns: int, rows: int) -> None:
+        self.screen = pyte.Screen(columns, rows)
+        self._stream = pyte.ByteStream(self.screen)
+        self.raw = b""
+        self.fd, worker = pty.openpty()
+        ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        self.before = termios.tcgetattr(worker)
+        self._worker = worker
+        self.process = subprocess.Popen(
+            command, stdin=worker, stdout=worker, stderr=worker, cwd=ROOT, env=env, start_new_session=True
+        )
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.screen.display)
+
+    @property
+    def settings(self) -> list[object]:
+        return list(termios.tcgetattr(self._worker))
+
+    def until(self, condition: Callable[[], object]) -> None:
+        deadline = time.monotonic() + SECONDS
+        while not condition():
+            assert time.monotonic() < deadline, f"the screen is:\n{self.text}"
+            self._read(0.05)
+
+    def _read(self, wait: float) -> None:
+        if select.select([self.fd], [], [], wait)[0]:
+            data = os.read(self.fd, 65536)
+            self.raw += data
+            self._stream.feed(data.replace(b"\x1b[?2026$p", b""))
+
+    def type(self, text: str) -> None:
+        os.write(self.fd, text.encode())
+
+    def ended(self) -> int:
+        self.until(lambda: self.process.poll() is not None)
+        while select.select([self.fd], [], [], 0)[0]:
+            self._read(0)
+        return int(self.process.returncode)
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        os.close(self.fd)
+        os.close(self._worker)
+
+
+@pytest.fixture
+def tutor(folders: Path) -> Iterator[Callable[..., Terminal]]:
+    opened: list[Terminal] = []
+
+    def start(*arguments: str, columns: int = 80, rows: int = 24, **env: str) -> Terminal:
+        environment = {**os.environ, "TERM": "xterm-256color", **env}
+        environment.pop("COLUMNS", None)
+        environment.pop("LINES", None)
+        terminal = Terminal([sys.executable, "-m", "tutor", *arguments], environment, columns, rows)
+        opened.append(terminal)
+        return terminal
+
+    yield start
+    for terminal in opened:
+        terminal.close()
+
+
+@contextmanager
+def restored(terminal: Terminal) -> Iterator[None]:
+    yield
+    assert terminal.settings == terminal.before  # cooked mode, echo and all the rest as before
+    assert b"\x1b[?1049h" in terminal.raw and terminal.raw.rindex(b"\x1b[?1049l") > terminal.raw.rindex(
+        b"\x1b[?1049h"
+    )
+    assert terminal.raw.rindex(b"\x1b[?25h") > terminal.raw.index(b"\x1b[?1049h")  # the cursor is back
+    assert terminal.raw.rindex(b"\x1b[?1000l") > terminal.raw.rindex(b"\x1b[?1000h")  # and the mouse
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+def test_map_then_q(tutor: Callable[..., Terminal], size: tuple[int, int]) -> None:
+    terminal = tutor(columns=size[0], rows=size[1])
+    terminal.until(lambda: "INFERENCE TUTOR" in terminal.text and "q quit" in terminal.text)
+    terminal.until(lambda: "Tokens and" in terminal.text)
+    with restored(terminal):
+        terminal.type("q")
+        assert terminal.ended() == 0
+    assert "Traceback" not in terminal.raw.decode("utf-8", "replace")
+
+
+def test_ctrl_c_quits_and_restores(tutor: Callable[..., Terminal]) -> None:
+    terminal = tutor()
+    terminal.until(lambda: "q quit" in terminal.text)
+    with restored(terminal):
+        terminal.type("\x03")
+        assert terminal.ended() == 0
+
+
+def test_ascii_and_no_color_reach_the_wire(tutor: Callable[..., Terminal]) -> None:
+    terminal = tutor("--ascii", NO_COLOR="1")
+    terminal.until(lambda: "q quit" in terminal.text)
+    terminal.type("q")
+    assert terminal.ended() == 0
+    assert terminal.raw.isascii()
+    for color in (b"[38;2;", b"[38;5;", b"[48;2;", b"[48;5;"):
+        assert color not in terminal.raw
+
+
+def test_sixteen_colors_use_no_others(tutor: Callable[..., Terminal]) -> None:
+    terminal = tutor(TERM="xterm", COLORTERM="")
+    terminal.until(lambda: "q quit" in terminal.text)
+    terminal.type("q")
+    assert terminal.ended() == 0
+    assert b"38;2;" not in terminal.raw and b"38;5;" not in terminal.raw
+
+
+def test_without_a_terminal_it_says_what_works(folders: Path) -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "tutor"], cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )
+    assert run.returncode == 3
+    assert "needs a terminal" in run.stderr and "tutor list" in run.stderr
