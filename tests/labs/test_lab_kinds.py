@@ -132,7 +132,7 @@ def test_lab_and_replay_commands(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     replay = tutor("replay", str(path), "--plain")
     assert replay.returncode == 0 and "512 cells" in replay.stdout and "measured" in replay.stdout
-    one = tutor("replay", str(path), "--plain", "--step", "1")
+    one = tutor("replay", str(path), "--plain", "--at", "1")
     assert one.stdout.count("kv-math:") == 1
     out = tmp_path / "p.json"
     assert tutor("replay", str(path), "--perfetto", str(out)).returncode == 0

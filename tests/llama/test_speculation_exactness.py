@@ -119,11 +119,11 @@ def test_the_oracle_at_every_setting(bench: Bench, alpha: float, count: int, tol
 
 
 def test_prompt_lookup(bench: Bench) -> None:
-    run = bench.speculate(PromptLookupDrafter(3, 1))
-    assert run.output == bench.answer
+    run = bench.speculate(PromptLookupDrafter(3, 1), count=28)
+    assert run.output == bench.answer[:28]
     assert run.stats.accepted > 0
-    assert run.stats.passes < COUNT * 0.7
-    assert run.held == len(bench.prompt) + COUNT - 1
+    assert run.stats.passes < 28 * 0.7
+    assert run.held == len(bench.prompt) + 27
 
 
 def test_drafts_that_are_always_wrong(bench: Bench) -> None:

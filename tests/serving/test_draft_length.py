@@ -106,7 +106,7 @@ def best_fixed(cost: Cost, alpha: float, batch: int) -> float:
 
 
 @pytest.mark.parametrize("cost", [CPU, gpu])
-@pytest.mark.parametrize("batch", [1, 4, 128])
+@pytest.mark.parametrize("batch", [1, 64])
 @pytest.mark.parametrize("life", [25, 10**9])
 def test_hostile_traffic_costs_two_percent_at_most(cost: Cost, batch: int, life: int) -> None:
     """Nothing is ever accepted, in long requests and in short ones."""
@@ -117,8 +117,8 @@ def test_hostile_traffic_costs_two_percent_at_most(cost: Cost, batch: int, life:
 
 
 @pytest.mark.parametrize("cost", [CPU, gpu])
-@pytest.mark.parametrize("batch", [1, 8, 64])
-@pytest.mark.parametrize("alpha", [0.5, 0.8, 0.9, 1.0])
+@pytest.mark.parametrize("batch", [1, 64])
+@pytest.mark.parametrize("alpha", [0.5, 0.8, 0.95])
 def test_friendly_traffic_keeps_most_of_the_best_fixed_length(cost: Cost, batch: int, alpha: float) -> None:
     adaptive = simulate(AdaptiveDraftLength(cost), cost, [alpha] * batch, 3000)
     assert adaptive >= 0.85 * best_fixed(cost, alpha, batch)
@@ -167,6 +167,20 @@ def test_a_probe_that_gets_no_drafts_costs_nothing() -> None:
     assert length.choose("r", 1, 8) == 0  # paid
     again = next(step for step in range(500) if length.choose("r", 1, 8))
     assert 50 <= again <= first + 1
+
+
+def test_short_requests_are_probed_too() -> None:
+    """None lives long enough to save up for a probe, so each leaves its credit to the next."""
+    length = AdaptiveDraftLength(CPU, prior=0.0)
+    probes = 0
+    for life in range(100):
+        for _ in range(20):
+            k = length.choose(f"r{life}", 1, 8)
+            length.observe(f"r{life}", k, 0)
+            probes += k
+        length.forget(f"r{life}")
+        length.check_integrity()
+    assert 20 <= probes <= 2000 * 0.02
 
 
 def test_a_big_batch_turns_it_off() -> None:

@@ -203,6 +203,7 @@ class Tiers(RuleBasedStateMachine):
         for key, count in self.pins.items():
             for _ in range(count):
                 self.store.unpin(key)
+        self.pins.clear()
         self.store.clear()
         self.store.check_integrity()
         assert (self.store.used_bytes(), len(self.store), self.tier) == (0, 0, {})

@@ -19,7 +19,7 @@ COULD_NOT_RUN = 3
 @click.command(name="replay", help="Play a saved trace.")
 @click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
 @click.option("--plain", is_flag=True, help="Print every step as text.")
-@click.option("--step", type=int, help="With --plain: print this step only.")
+@click.option("--at", "step", type=int, metavar="STEP", help="Open at this step (with --plain: print it only).")
 @click.option(
     "--perfetto", type=click.Path(path_type=Path), help="Convert to a Chrome/Perfetto trace file instead."
 )

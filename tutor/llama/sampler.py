@@ -197,16 +197,15 @@ def _nucleus(z: Floats, top_p: float) -> Ids:
 
     Sorting the whole vocabulary would be most of the work; it is done only when fewer do not hold enough.
     """
-    weights = np.exp(z)
-    target = top_p * float(weights.sum())
+    target = top_p * float(np.exp(z).sum())
     for size in (*(size for size in NUCLEUS_SIZES if size < len(z)), len(z)):
-        upper = np.partition(weights, len(z) - size)[-size:] if size < len(z) else weights
+        upper = np.partition(z, len(z) - size)[-size:] if size < len(z) else z
         falling = np.sort(upper)[::-1]
-        sums = np.cumsum(falling)
+        sums = np.cumsum(np.exp(falling))
         if sums[-1] >= target:
             break
     count = min(int(np.searchsorted(sums, target)) + 1, len(z))
-    return _largest(weights, count, falling[count - 1])
+    return _largest(z, count, falling[count - 1])
 
 
 def filtered_probs(

@@ -69,7 +69,7 @@ class PromptLookupDrafter:
             start = latest.get(tuple(tokens[-n:]))
             if start is not None:
                 period = len(tokens) - start
-                return [tokens[min(start + i, len(tokens) - 1)] for i in range(max_drafts)]
+                return [tokens[start + i % period] for i in range(max_drafts)]
         return []
 
     def _extended(self, request: Request) -> _Index:

@@ -161,7 +161,10 @@ class ExerciseScreen(TutorScreen):
     async def _leave(self) -> None:
         """Unsaved text is saved before the screen goes; a conflict is asked about first."""
         if self._file is None or self.editor.text == self._file.text or await self._save():
-            self.dismiss(None)
+            if len(self.app.screen_stack) > 1:
+                self.dismiss(None)
+            else:
+                self.app.exit(0)
 
     # --- the file -------------------------------------------------------------------------------
 

@@ -160,6 +160,7 @@ class LabScreen(TutorScreen):
         if 1 <= number <= len(self.panels):
             self._tab = number
             self._show_tabs()
+            self._show_again()
             list(self.panels.values())[number - 1].focus()
 
     # --- the picture ----------------------------------------------------------------------------
