@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from tutor.serving.outputs import (
     KVOperation,
     ModelRunnerOutput,
+    ScheduledRequest,
     SchedulerOutput,
     SeqClear,
     SeqCopy,
@@ -80,10 +81,22 @@ class FakeRunner:
             for offset, token in enumerate(share.token_ids):
                 self.cells[next(free)] = (share.start + offset, token, {share.slot})
             if share.samples:
-                sampled[share.request_id] = [self.next_token(self.visible(share.slot))]
+                sampled[share.request_id] = self.verify(share)
         self.clock += 1.0
         self.num_steps += 1
         return ModelRunnerOutput(sampled, 1.0)
+
+    def verify(self, share: ScheduledRequest) -> list[int]:
+        """Accepted drafts and the token after them."""
+        drafts = share.token_ids[len(share.token_ids) - share.num_drafts :]
+        known = share.start + len(share.token_ids) - len(drafts)
+        new: list[int] = []
+        for i, draft in enumerate([*drafts, None]):
+            seen = [(p, token) for p, token in self.visible(share.slot) if p < known + i]
+            new.append(self.next_token(seen))
+            if new[-1] != draft:
+                break
+        return new
 
     @staticmethod
     def next_token(visible: list[tuple[int, int]]) -> int:

@@ -7,13 +7,16 @@ from fake_runner import FakeRunner
 from tutor.serving.config import EngineConfig
 from tutor.serving.core import EngineCore
 from tutor.serving.request import Request
+from tutor.serving.speculator import Speculator
 from tutor.trace.events import TraceHeader, TraceRecord
 from tutor.trace.store import Recorder, TraceStore
 
 STOP = frozenset({7})
 
 
-def build(config: EngineConfig) -> tuple[EngineCore, FakeRunner, TraceStore]:
+def build(
+    config: EngineConfig, speculator: Speculator | None = None
+) -> tuple[EngineCore, FakeRunner, TraceStore]:
     runner = FakeRunner(config.num_blocks * config.block_size)
     store = TraceStore(
         TraceHeader(
@@ -22,7 +25,7 @@ def build(config: EngineConfig) -> tuple[EngineCore, FakeRunner, TraceStore]:
             max_num_batched_tokens=config.max_num_batched_tokens,
         )
     )  # fmt: skip
-    return EngineCore(config, runner, Recorder(store.append, runner.now)), runner, store
+    return EngineCore(config, runner, Recorder(store.append, runner.now), speculator), runner, store
 
 
 def assert_ledger_equals_cells(core: EngineCore, runner: FakeRunner) -> None:

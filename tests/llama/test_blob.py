@@ -137,5 +137,5 @@ def test_transposed_and_quantised_caches_are_refused(model: Model) -> None:
     with pytest.raises(BlobError, match="V is transposed; save from a context with flash attention"):
         parse(saved(model, type_k="f16", type_v="f16", flash_attn=False))
     quantised = saved(model, type_k="q8_0", type_v="q8_0")
-    with pytest.raises(BlobError, match="saved as ggml type 8. Only caches of bf16 and f16"):
+    with pytest.raises(BlobError, match=r"saved as ggml type 8\. Only caches of bf16 and f16"):
         elements(quantised, parse(quantised).rows[0])

@@ -12,7 +12,7 @@ from tutor.llama.model import Model
 from tutor.llama.reference import ReferenceModel
 from tutor.serving.config import EngineConfig
 from tutor.serving.errors import ConfigError
-from tutor.serving.request import SamplingParams
+from tutor.serving.sampling import SamplingParams
 from tutor.trace.store import TraceStore
 
 NUM_REQUESTS = 24

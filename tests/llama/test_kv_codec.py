@@ -1,4 +1,4 @@
-"""Codecs on the real model: save, encode, decode, restore, go on. What does each bit cost in the next tokens?"""
+"""Codecs on the real model: save, encode, decode, restore, go on. What does a bit cost?"""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from tutor.llama import kv
 from tutor.llama.batch import Batch
-from tutor.llama.blob import cut_frame, parse
+from tutor.llama.blob import cut_frame, elements, parse, to_float32
 from tutor.llama.codec import PlainCodec, TurboCodec, make_codec
 from tutor.llama.context import Context, ContextConfig
 from tutor.llama.model import Model
@@ -19,22 +19,25 @@ from tutor.serving.tier_policy import LinearCosts, Link
 from tutor.serving.tier_types import CodecError, TierConfig
 from tutor.serving.tiers import TierStore
 
-TEXT = """The harbour master kept two books. In the first he wrote what came in: the name of the ship, the hour,
-the weight of the cargo, and who had signed for it. In the second he wrote what nobody had asked him to write.
-He noted the colour of the water after a storm, the way the gulls sat on the roof of the salt house when the
-wind was about to turn, and the number of lamps that were lit along the quay on the longest night of the year.
-His daughter thought the second book a waste of ink. She had learned to read from the first one, sitting on a
-coil of rope with her finger under the line, and she liked that every entry could be checked against something
-that stood on the stones outside. When she was sixteen she took over the first book, and her father had more
-time for the second. For some years the two of them worked at the same table, one on each side of the lamp,
-and hardly spoke. Then came the winter in which the ice closed the river for nine weeks. No ship came in, and
-the first book had nothing to say. The merchants wanted to know when the water would open, because the grain
-in their stores would not last until spring. They asked the pilots, who shrugged, and the priest, who prayed.
-At last somebody remembered the old man. He fetched the second book and turned the pages for a long while. In
-three winters of the last forty, he said, the gulls had left the salt house before the ice broke, and each
-time it had taken eleven days. He looked out of the window. The roof was empty. They had left on Sunday, he
-said, so you should have your ships ready by the end of next week, and you should pay my daughter for the ink."""
-PREFIX, CONTINUATION = 300, 56
+TEXT = """\
+The harbour master kept two books. In the first he wrote what came in: the name of the ship, the
+hour, the weight of the cargo, and who had signed for it. In the second he wrote what nobody had
+asked him to write. He noted the colour of the water after a storm, the way the gulls sat on the
+roof of the salt house when the wind was about to turn, and the number of lamps that were lit
+along the quay on the longest night of the year. His daughter thought the second book a waste of
+ink. She had learned to read from the first one, sitting on a coil of rope with her finger under
+the line, and she liked that every entry could be checked against something that stood on the
+stones outside. When she was sixteen she took over the first book, and her father had more time
+for the second. For some years the two of them worked at the same table, one on each side of the
+lamp, and hardly spoke. Then came the winter in which the ice closed the river for nine weeks. No
+ship came in, and the first book had nothing to say. The merchants wanted to know when the water
+would open, because the grain in their stores would not last until spring. They asked the pilots,
+who shrugged, and the priest, who prayed. At last somebody remembered the old man. He fetched the
+second book and turned the pages for a long while. In three winters of the last forty, he said,
+the gulls had left the salt house before the ice broke, and each time it had taken eleven days. He
+looked out of the window. The roof was empty. They had left on Sunday, he said, so you should have
+your ships ready by the end of next week, and you should pay my daughter for the ink."""
+PREFIX, CONTINUATION, SHARED = 300, 48, 60
 CODECS = ("none", "turbo4", "turbo3", "turbo2", "k4v2", "k2v4")
 
 
@@ -98,10 +101,12 @@ def test_none_gives_the_same_bits(runs: dict[str, Run]) -> None:
 
 def test_each_bit_less_costs_more_and_all_stay_usable(runs: dict[str, Run]) -> None:
     cost = {name: divergence(runs, name) for name in CODECS}
-    print({name: round(value, 4) for name, value in cost.items()})
     assert cost["none"] == 0.0
     assert 0.0 < cost["turbo4"] < cost["turbo3"] < cost["turbo2"]
-    assert (cost["turbo4"] < 0.03, cost["turbo3"] < 0.1, cost["turbo2"] < 0.5) == (True, True, True)
+    # Twice what this text costs: another text, or other signs of the rotation, move the figures as much as
+    # that (4 bits: .007 to .037 measured over two texts and 17 draws of signs).
+    bounds = {"turbo4": 0.06, "turbo3": 0.13, "turbo2": 0.45}
+    assert {name: cost[name] for name, bound in bounds.items() if cost[name] >= bound} == {}
 
 
 def test_bits_are_better_spent_on_keys(runs: dict[str, Run]) -> None:
@@ -117,15 +122,13 @@ def test_packed_bytes_are_bits_times_elements_plus_the_frame(
     codec = make_codec(name)
     assert isinstance(codec, TurboCodec) and codec.bits_per_element == bits
     blob = runs["live"].blob
-    elements = PREFIX * model.dims.kv_elements_per_token()
+    count = PREFIX * model.dims.kv_elements_per_token()
     frame = len(cut_frame(blob, parse(blob)))
-    assert runs[name].packed == elements * bits / 8 + frame + 12
+    assert runs[name].packed == count * bits / 8 + frame + 12
     assert len(blob) / runs[name].packed == pytest.approx(16 / bits, rel=0.02)
 
 
 def test_the_frame_is_kept_and_the_error_of_real_keys_and_values_is_the_theory(runs: dict[str, Run]) -> None:
-    from tutor.llama.blob import elements, to_float32
-
     blob = runs["live"].blob
     layout = parse(blob)
     for name, theory in (("turbo4", 0.0095), ("turbo3", 0.0345), ("turbo2", 0.1175)):
@@ -167,12 +170,12 @@ def test_a_second_pass_loses_more_and_the_store_avoids_it(
 def test_part_of_a_stored_sequence_is_restored_and_trimmed(
     model: Model, runs: dict[str, Run], ids: list[int]
 ) -> None:
-    """Another question after the same 200 tokens: exact storage gives the bits of a computation from scratch."""
+    """Another question after the same beginning: stored exactly, it gives the bits of a fresh computation."""
     store = TierStore([TierConfig("warm", 10**8)], LinearCosts({"warm": Link(0, 1e9)}, 1e-2))
     store.admit(ids[:PREFIX], runs["live"].blob)
-    other = [*ids[:200], *ids[PREFIX : PREFIX + 8]]
+    other = [*ids[:SHARED], *ids[PREFIX : PREFIX + 8]]
     hit = store.lookup(other[:-1])
-    assert hit is not None and (hit.num_tokens, hit.surplus_tokens) == (200, PREFIX - 200)
+    assert hit is not None and (hit.num_tokens, hit.surplus_tokens) == (SHARED, PREFIX - SHARED)
     assert store.restore_or_recompute(hit).restore
     with Context(model, ContextConfig(n_ctx=512)) as context:
         batch = Batch(512, 1)
@@ -186,7 +189,7 @@ def test_part_of_a_stored_sequence_is_restored_and_trimmed(
             kv.restore(context, 0, blob)
         kv.seq_rm(context, 0, hit.num_tokens)
         batch.clear()
-        last = batch.add_run(other[200:], 200, 0, True)
+        last = batch.add_run(other[SHARED:], SHARED, 0, True)
         context.decode(batch)
         assert np.array_equal(context.logits(last), scratch)
 

@@ -15,7 +15,11 @@ from tutor.llama.engine import LlamaEngine
 from tutor.llama.model import Model
 from tutor.llama.reference import ReferenceModel
 from tutor.serving.config import EngineConfig
+from tutor.serving.draft_length import FixedDraftLength
 from tutor.serving.request import Request
+from tutor.serving.sampling import SamplingParams
+from tutor.serving.speculative import OracleDrafter, PromptLookupDrafter
+from tutor.serving.speculator import Speculator
 from tutor.trace.store import TraceStore
 
 TEXTS = (
@@ -47,16 +51,24 @@ class Outcome:
         return sum(step.num_tokens for step in steps)
 
 
-def run(model: Model, prompts: list[list[int]], mode: Any, samples: int = 1, **settings: Any) -> Outcome:
+def run(
+    model: Model,
+    prompts: list[list[int]],
+    mode: Any,
+    samples: int = 1,
+    speculator: Speculator | None = None,
+    sampling: SamplingParams | None = None,
+    **settings: Any,
+) -> Outcome:
     shared = mode == "shared"
     defaults: dict[str, Any] = {"max_num_seqs": 4, "max_num_batched_tokens": 64, "num_blocks": 40}
     defaults |= {"shared_cells": shared, "prefix_caching": False, "max_parked": 40}
     engine = LlamaEngine(model, EngineConfig(**(defaults | settings)), mode=mode, watch_cells=shared)
     store = TraceStore(engine.header("test"))
-    core = engine.start(store.append)
+    core = engine.start(store.append, speculator)
     requests: list[Request] = []
     for i, tokens in enumerate(prompts):
-        first = engine.request(f"r{i}", chr(65 + i), tokens, NEW_TOKENS, ignore_eos=True)
+        first = engine.request(f"r{i}", chr(65 + i), tokens, NEW_TOKENS, sampling=sampling, ignore_eos=True)
         requests += first.forks(samples)
     for request in requests:
         core.add_request(request)
@@ -100,6 +112,41 @@ def test_exact_mode(model: Model, ordinary: list[list[int]], alone: list[list[in
     assert (outcome.count("RequestPreempted") > 0) == (name in ("recompute", "swap"))
 
 
+def speculators(prompts: list[list[int]], answers: list[list[int]]) -> dict[str, Speculator]:
+    """Good, half right and adversarial drafts, and those of the prompt."""
+    right = {f"r{i}": tokens for i, tokens in enumerate(answers)}
+    oracle = {
+        f"oracle {alpha}": Speculator(OracleDrafter(right, alpha, 49_152, seed=3), FixedDraftLength(4))
+        for alpha in (1.0, 0.5, 0.0)
+    }
+    return oracle | {"lookup": Speculator(PromptLookupDrafter(), FixedDraftLength(3))}
+
+
+@pytest.mark.parametrize("name", ["oracle 1.0", "oracle 0.5", "oracle 0.0", "lookup"])
+@pytest.mark.parametrize("settings", [{}, {"num_blocks": 12, "block_size": 4}])
+def test_speculation_in_exact_mode(
+    model: Model, ordinary: list[list[int]], alone: list[list[int]], name: str, settings: dict[str, Any]
+) -> None:
+    speculator = speculators(ordinary, alone)[name]
+    outcome = run(model, ordinary[:4], "exact", speculator=speculator, **settings)
+    assert outcome.tokens == alone[:4]
+    stats = speculator.stats
+    assert stats.drafted == stats.accepted + stats.wasted
+    if name.startswith("oracle"):
+        assert stats.drafted > 0 and (stats.accepted > 0) == (name != "oracle 0.0")
+        assert (stats.wasted > 0) == (name != "oracle 1.0")
+
+
+def test_sampled_text_does_not_depend_on_drafts(model: Model, ordinary: list[list[int]]) -> None:
+    sampling = SamplingParams(temperature=0.9, top_p=0.95, seed=5, repetition_penalty=1.1)
+    plain = run(model, ordinary[:3], "exact", sampling=sampling).tokens
+    drafted = Speculator(PromptLookupDrafter(), FixedDraftLength(3))
+    assert run(model, ordinary[:3], "exact", sampling=sampling, speculator=drafted).tokens == plain
+    oracle = speculators(ordinary, plain)["oracle 0.5"]
+    assert run(model, ordinary[:3], "exact", sampling=sampling, speculator=oracle).tokens == plain
+    assert oracle.stats.accepted > 0
+
+
 @pytest.fixture(scope="module")
 def golden(model: Model) -> list[list[int]]:
     system = model.tokenize(SYSTEM_PROMPT)
@@ -136,6 +183,16 @@ def test_shared_mode(model: Model, golden: list[list[int]], golden_alone: list[l
     assert outcome.mismatches == 0 and outcome.compared > 1000
     assert (outcome.count("RequestPreempted") > 0) == (name.startswith(("recompute", "swap")))
     assert (outcome.count("PrefixMatched") > 0) == bool(SHARED[name].get("prefix_caching"))
+
+
+@pytest.mark.parametrize("name", ["oracle 1.0", "oracle 0.5", "lookup"])
+def test_speculation_in_shared_mode(
+    model: Model, golden: list[list[int]], golden_alone: list[list[int]], name: str
+) -> None:
+    speculator = speculators(golden, golden_alone)[name]
+    outcome = run(model, golden, "shared", speculator=speculator, prefix_caching=True)
+    assert outcome.tokens == golden_alone and outcome.mismatches == 0
+    assert speculator.stats.accepted > 0
 
 
 @pytest.mark.parametrize("prefix_caching", [False, True])

@@ -8,8 +8,11 @@ from hypothesis import strategies as st
 from serving_kit import STOP, assert_ledger_equals_cells, build
 
 from tutor.serving.config import EngineConfig
+from tutor.serving.draft_length import FixedDraftLength
 from tutor.serving.errors import RequestTooLarge
 from tutor.serving.request import Request
+from tutor.serving.speculative import CallbackDrafter, PromptLookupDrafter
+from tutor.serving.speculator import Speculator
 from tutor.trace.playback import Playback
 
 
@@ -47,15 +50,34 @@ prompts = st.tuples(
 )
 
 
+def wrong_drafts(tokens: list[int], k: int) -> list[int]:
+    return [(FakeRunner.next_token(list(enumerate(tokens))) + 1) % 50] * k
+
+
+def right_drafts(tokens: list[int], k: int) -> list[int]:
+    return FakeRunner.solo(tokens, k) if k else []
+
+
+DRAFTERS = {
+    "none": None,
+    "lookup": lambda: PromptLookupDrafter(),
+    "right": lambda: CallbackDrafter(right_drafts, 50, "right"),
+    "wrong": lambda: CallbackDrafter(wrong_drafts, 50, "wrong"),
+}
+
+
 @settings(max_examples=500, deadline=None)
 @given(
     config=configs,
     workload=st.lists(prompts, min_size=1, max_size=8),
     arrivals=st.lists(st.integers(0, 6), min_size=8, max_size=8),
     abort_at=st.one_of(st.none(), st.tuples(st.integers(0, 7), st.integers(1, 12))),
+    drafts=st.tuples(st.sampled_from(sorted(DRAFTERS)), st.integers(1, 5)),
 )
-def test_random_workloads(config, workload, arrivals, abort_at) -> None:  # type: ignore[no-untyped-def]
-    core, runner, store = build(config)
+def test_random_workloads(config, workload, arrivals, abort_at, drafts) -> None:  # type: ignore[no-untyped-def]
+    make = DRAFTERS[drafts[0]]
+    speculator = Speculator(make(), FixedDraftLength(drafts[1])) if make else None
+    core, runner, store = build(config, speculator)
     shared = [[], list(range(10, 20)), list(range(30, 37))]
     requests: list[Request] = []
     pending: list[tuple[int, Request]] = []

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from fake_runner import FakeRunner
 from serving_kit import STOP, build, events, run_all, workload
 
 from tutor.serving.config import EngineConfig
+from tutor.serving.draft_length import FixedDraftLength
+from tutor.serving.errors import ConfigError
 from tutor.serving.request import Request
+from tutor.serving.sampling import SamplingParams
+from tutor.serving.speculative import CallbackDrafter
+from tutor.serving.speculator import Speculator
 from tutor.trace.playback import Playback
 
 
@@ -230,3 +236,52 @@ def test_every_decision_says_why(batching: str) -> None:
         assert all(record.event.reason for record in events(store, name)), name
     for record in events(store, "StepScheduled"):
         assert all(share.reason for share in record.event.scheduled)
+
+
+def test_right_drafts_save_passes_and_are_counted() -> None:
+    config = EngineConfig(max_num_seqs=2, max_num_batched_tokens=32, block_size=4, prefix_caching=False)
+    drafter = CallbackDrafter(lambda ids, k: FakeRunner.solo(ids, k) if k else [], 50, "oracle")
+    speculator = Speculator(drafter, FixedDraftLength(3))
+    core, runner, store = build(config, speculator)
+    request = Request("a", [1, 2, 3], 13, "A")
+    core.add_request(request)
+    while core.has_work:
+        core.step()
+    assert request.output_token_ids == FakeRunner.solo([1, 2, 3], 13)
+    assert runner.num_steps == 1 + 12 // 4
+    assert (speculator.stats.drafted, speculator.stats.accepted, speculator.stats.wasted) == (9, 9, 0)
+    assert [len(r.event.accepted) for r in events(store, "TokensVerified")] == [3, 3, 3]
+
+
+def test_wrong_drafts_cost_no_step_and_no_preemption() -> None:
+    config = EngineConfig(
+        max_num_seqs=2, max_num_batched_tokens=8, block_size=4, num_blocks=8, prefix_caching=False
+    )
+    drafter = CallbackDrafter(lambda ids, k: [0] * k, 50, "zeros")
+    core, runner, store = build(config, Speculator(drafter, FixedDraftLength(4)))
+    requests = [Request(f"r{i}", [i, 9], 12, "AB"[i]) for i in range(2)]
+    for request in requests:
+        core.add_request(request)
+    while core.has_work:
+        core.step()
+        core.scheduler.check_integrity()
+    assert runner.num_steps == 12 and not events(store, "RequestPreempted")
+    for request in requests:
+        assert request.output_token_ids == FakeRunner.solo(request.prompt_token_ids, 12)
+
+
+def test_a_stop_string_across_tokens_ends_the_text_before_it() -> None:
+    solo = FakeRunner.solo([1, 2, 3], 20)
+    text = "".join(chr(97 + token % 26) for token in solo)
+    stop = text[5:8]
+    config = EngineConfig(max_num_seqs=1, max_num_batched_tokens=32, block_size=4)
+    request = Request("a", [1, 2, 3], 20, "A", sampling=SamplingParams(stop=(stop, "never")))
+    _, _, store = run_all(config, [request])
+    assert "".join(r.event.text for r in events(store, "TokensEmitted")) == text[: text.index(stop)]
+    assert request.status.value == "stop" and request.num_output_tokens == text.index(stop) + 3
+
+
+def test_impossible_sampling_is_refused_with_a_sentence() -> None:
+    core, _, _ = build(EngineConfig())
+    with pytest.raises(ConfigError, match="top_p"):
+        core.add_request(Request("a", [1], 2, sampling=SamplingParams(top_p=0.0)))

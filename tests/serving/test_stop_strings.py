@@ -49,7 +49,7 @@ def cut(text: str, sizes: Sequence[int]) -> list[str]:
     return [*pieces, text[at:]]
 
 
-@settings(max_examples=500)
+@settings(max_examples=300)
 @given(texts, stops, st.lists(st.integers(0, 7), max_size=40))
 def test_the_pieces_do_not_matter(text: str, stop: tuple[str, ...], sizes: list[int]) -> None:
     assert stream(cut(text, sizes), stop) == read_plainly(text, stop)

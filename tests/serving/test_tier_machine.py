@@ -200,6 +200,13 @@ class Tiers(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "store"):
             return
+        try:
+            self.ends_empty()
+        finally:
+            self.shelf.close()
+            shutil.rmtree(self.parent)
+
+    def ends_empty(self) -> None:
         for key, count in self.pins.items():
             for _ in range(count):
                 self.store.unpin(key)
@@ -208,9 +215,7 @@ class Tiers(RuleBasedStateMachine):
         self.store.check_integrity()
         assert (self.store.used_bytes(), len(self.store), self.tier) == (0, 0, {})
         assert not list(self.shelf.folder.glob("*.kv"))
-        self.shelf.close()
-        shutil.rmtree(self.parent)
 
 
-Tiers.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+Tiers.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 TestTiers = Tiers.TestCase

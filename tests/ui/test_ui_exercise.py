@@ -63,9 +63,7 @@ async def test_starter_fails_and_solution_passes(
     assert services.progress.exercise(ID).passed
 
 
-async def test_narrow_terminal_shows_one_pane_at_a_time(
-    services: Services, text: Text, until: Until
-) -> None:
+async def test_narrow_terminal_shows_one_pane_at_a_time(services: Services, text: Text, until: Until) -> None:
     app = exercise_app(services)
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: "F2 task" in text(app) and "kv_bytes" in text(app))
@@ -95,7 +93,7 @@ async def test_a_run_can_be_stopped(services: Services, text: Text, until: Until
     app = exercise_app(services)
     async with app.run_test(size=(120, 40)) as pilot:
         await until(pilot, lambda: "def kv_bytes" in text(app))
-        endless = "def kv_bytes(*a, **k):\n    while True:\n        pass\n\n\ndef max_seqs(*a, **k):\n    return 0\n"
+        endless = "def kv_bytes(*a, **k):\n    while True:\n        pass\n\ndef max_seqs(*a):\n    return 0\n"
         editor(app).load_text(endless)
         await pilot.press("ctrl+s")
         await until(pilot, lambda: "Checking: 1 of" in text(app))

@@ -36,9 +36,7 @@ def replay(services: Services, store: TraceStore, *, ascii_only: bool = False) -
 
 def live(services: Services, kind_id: str, **knobs: object) -> TutorApp:
     kind = get_kind(kind_id)
-    return TutorApp(
-        services, first=lambda: LabScreen(services, kind, kind.settings(knobs), lesson=kind_id)
-    )
+    return TutorApp(services, first=lambda: LabScreen(services, kind, kind.settings(knobs), lesson=kind_id))
 
 
 def lab(app: TutorApp) -> LabScreen:

@@ -32,7 +32,7 @@ async def test_first_screen(app: TutorApp, text: Text, size: tuple[int, int]) ->
         assert "0 of " in shown
         assert "Arrow keys walk" in shown
         assert ("YOU WILL" in shown) == (size[0] >= 110)
-        assert ("Start reading: press Enter." in shown)
+        assert "Start reading: press Enter." in shown
 
 
 async def test_too_small_says_one_sentence_and_recovers(app: TutorApp, text: Text) -> None:

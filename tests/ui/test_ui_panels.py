@@ -23,7 +23,9 @@ def at(store: TraceStore, step: int) -> LabView:
 
 def lines(name: str, view: LabView, width: int = 70) -> str:
     picture = make_panel(name).picture(view, width)
-    return "\n".join("".join(text for text, _ in line).rstrip() for line in picture.lines) + "\n" + picture.note
+    return (
+        "\n".join("".join(text for text, _ in line).rstrip() for line in picture.lines) + "\n" + picture.note
+    )
 
 
 @pytest.fixture

@@ -18,6 +18,9 @@ from pathlib import Path
 import pyte
 import pytest
 
+from tutor.trace.codec import write_trace
+from tutor.trace.store import TraceStore
+
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 40.0
 
@@ -137,6 +140,46 @@ def test_sixteen_colors_use_no_others(tutor: Callable[..., Terminal]) -> None:
     terminal.type("q")
     assert terminal.ended() == 0
     assert b"38;2;" not in terminal.raw and b"38;5;" not in terminal.raw
+
+
+def test_replay_of_a_saved_trace(
+    tutor: Callable[..., Terminal], serving_store: TraceStore, tmp_path: Path
+) -> None:
+    path = tmp_path / "saved.jsonl"
+    write_trace(path, serving_store)
+    terminal = tutor("replay", str(path))
+    terminal.until(lambda: "step 0/3" in terminal.text and "hand-made" in terminal.text)
+    terminal.type(".")
+    terminal.until(lambda: "step 1/3" in terminal.text)
+    with restored(terminal):
+        terminal.type("\x1b")
+        assert terminal.ended() == 0
+
+
+def test_the_file_goes_to_the_editor_and_comes_back(
+    tutor: Callable[..., Terminal], folders: Path, tmp_path: Path
+) -> None:
+    """$EDITOR gets the real terminal, and what it saved stands in the tutor's editor afterwards."""
+    script = tmp_path / "editor.sh"
+    script.write_text('#!/bin/sh\nstty -a | grep -q " echo " && echo "# from outside" > "$1"\n')
+    script.chmod(0o755)
+    terminal = tutor(columns=120, rows=40, EDITOR=str(script), VISUAL="")
+    terminal.until(lambda: "q quit" in terminal.text)
+    terminal.type("\r")
+    terminal.until(lambda: "What happens after Enter" in terminal.text)
+    for word in ("Question 1", "WHAT TO WATCH", "Now build it"):
+        terminal.type("n")
+        terminal.until(lambda word=word: word in terminal.text)
+    terminal.type("\r")
+    terminal.until(lambda: "def generate" in terminal.text)
+    terminal.type("e")
+    terminal.until(lambda: "# from outside" in terminal.text)
+    assert (folders / "work" / "request.py").read_text() == "# from outside\n"
+    with restored(terminal):
+        terminal.type("\x1b")
+        terminal.until(lambda: "Exercise" in terminal.text and "from outside" not in terminal.text)
+        terminal.type("\x03")
+        assert terminal.ended() == 0
 
 
 def test_without_a_terminal_it_says_what_works(folders: Path) -> None:

@@ -12,7 +12,9 @@ from tutor.llama.runner import LlamaRunner, LogitsHook
 from tutor.serving.config import EngineConfig
 from tutor.serving.core import EngineCore
 from tutor.serving.errors import ConfigError
-from tutor.serving.request import Request, SamplingParams
+from tutor.serving.request import Request
+from tutor.serving.sampling import SamplingParams
+from tutor.serving.speculator import Speculator
 from tutor.trace.events import TraceHeader
 from tutor.trace.store import Recorder, Sink
 
@@ -79,12 +81,12 @@ class LlamaEngine:
             knobs=knobs or {},
         )
 
-    def start(self, sink: Sink) -> EngineCore:
-        """Make the core; its records go to `sink`."""
+    def start(self, sink: Sink | None = None, speculator: Speculator | None = None) -> EngineCore:
+        """Make the core; its records go to `sink`, if there is one."""
         runner = LlamaRunner(self.context, on_logits=self._on_logits)
-        recorder = Recorder(sink, runner.now)
-        core = EngineCore(self.config, runner, recorder)
-        if self._watch_cells:
+        recorder = Recorder(sink, runner.now) if sink is not None else None
+        core = EngineCore(self.config, runner, recorder, speculator)
+        if self._watch_cells and recorder is not None:
             kv = core.scheduler.kv
             self.watcher = CellWatcher(kv.ledger, kv.table, self.config.block_size)
             runner.watch(self.watcher, recorder)

@@ -12,7 +12,8 @@ from tutor.llama import kv, library
 from tutor.llama.batch import Batch
 from tutor.llama.cells import CellWatcher
 from tutor.llama.context import Context
-from tutor.llama.sampler import Sampler, SamplingParams
+from tutor.llama.sampler import draw, rng_for
+from tutor.llama.verify import verify_choices
 from tutor.serving.outputs import (
     KVOperation,
     ModelRunnerOutput,
@@ -25,6 +26,7 @@ from tutor.serving.outputs import (
     SeqRemove,
     SeqRestore,
     SeqSave,
+    TokenLogprob,
 )
 from tutor.trace.events import CellMapRead
 
@@ -88,15 +90,19 @@ class LlamaRunner:
         self._batch.clear()
         rows: list[tuple[ScheduledRequest, int]] = []
         for share in output.scheduled:
-            index = self._batch.add_run(share.token_ids, share.start, share.slot, share.samples)
+            plain = len(share.token_ids) - share.num_drafts
+            index = self._batch.add_run(share.token_ids[:plain], share.start, share.slot, share.samples)
+            for i in range(plain, len(share.token_ids)):
+                self._batch.add(share.token_ids[i], share.start + i, (share.slot,), True)
             if share.samples:
                 rows.append((share, index))
         if self._watcher is not None:
             self._decode_watched(output, self._watcher)
         else:
             self.context.decode(self._batch)
-        sampled = {share.request_id: [self._sample(share, index)] for share, index in rows}
-        return ModelRunnerOutput(sampled, time.perf_counter() - started)
+        logprobs: dict[str, list[TokenLogprob]] = {}
+        sampled = {share.request_id: self._sample(share, index, logprobs) for share, index in rows}
+        return ModelRunnerOutput(sampled, time.perf_counter() - started, logprobs)
 
     def _decode_watched(self, output: SchedulerOutput, watcher: CellWatcher) -> None:
         for share in output.scheduled:
@@ -107,13 +113,26 @@ class LlamaRunner:
         if event is not None and self._on_cells is not None:
             self._on_cells(event)
 
-    def _sample(self, share: ScheduledRequest, index: int) -> int:
+    def _sample(
+        self, share: ScheduledRequest, first: int, logprobs: dict[str, list[TokenLogprob]]
+    ) -> list[int]:
+        """Accepted drafts and the token after them; row `first` is that of the newest known token."""
+        params = share.sampling
+        drafts = share.token_ids[len(share.token_ids) - share.num_drafts :]
         if self._on_logits is not None:
-            self._on_logits(share.request_id, self.context.logits(index))
-        drawn = share.sampling
-        if drawn.temperature == 0:
-            return self.context.argmax(index)
-        # Seeded by the request and its token count, so that the batch around it changes nothing.
-        params = SamplingParams(drawn.temperature, drawn.top_k, drawn.top_p, drawn.min_p)
-        sampler = Sampler(params, drawn.seed * 1_000_003 + share.num_output_tokens)
-        return sampler.pick(self.context.logits(index))
+            self._on_logits(share.request_id, self.context.logits(first))
+
+        def choose(i: int) -> int:
+            if params.is_plain_greedy:
+                return self.context.argmax(first + i)
+            # Seeded by the request and its token count, so that the batch around it changes nothing.
+            rng = rng_for(params.seed, share.num_output_tokens + i)
+            history = share.history + drafts[:i] if params.has_penalties else ()
+            prompt = share.num_prompt_tokens
+            drawn = draw(self.context.logits(first + i), params, history, prompt, rng)
+            if drawn.logprob is not None:
+                told = logprobs.setdefault(share.request_id, [])
+                told.append(TokenLogprob(drawn.logprob, drawn.top))
+            return drawn.token
+
+        return verify_choices(choose, drafts)

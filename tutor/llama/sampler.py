@@ -198,7 +198,8 @@ def _nucleus(z: Floats, top_p: float) -> Ids:
     Sorting the whole vocabulary would be most of the work; it is done only when fewer do not hold enough.
     """
     target = top_p * float(np.exp(z).sum())
-    for size in (*(size for size in NUCLEUS_SIZES if size < len(z)), len(z)):
+    # No weight is above 1, so fewer tokens than `target` cannot reach it.
+    for size in (*(size for size in NUCLEUS_SIZES if target <= size < len(z)), len(z)):
         upper = np.partition(z, len(z) - size)[-size:] if size < len(z) else z
         falling = np.sort(upper)[::-1]
         sums = np.cumsum(np.exp(falling))
@@ -221,9 +222,9 @@ def filtered_probs(
 def choose(ids: Ids, probs: Floats, rng: TokenRng | np.random.Generator) -> int:
     """One of `ids` by inverse CDF, in their order, with one number of `rng`. Probability 0 is never drawn."""
     ends = np.cumsum(probs)
-    # Rounding may put the last end below 1, or the product at the end itself.
-    at = min(rng.random() * ends[-1], np.nextafter(ends[-1], 0.0))
-    return int(ids[np.searchsorted(ends, at, side="right")])
+    total = float(ends[-1])  # 1 but for rounding, which may also put the product at the very end
+    at = min(rng.random() * total, math.nextafter(total, 0.0))
+    return int(ids[ends.searchsorted(at, side="right")])
 
 
 def draw(

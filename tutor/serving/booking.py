@@ -30,6 +30,9 @@ class Bookkeeper:
             new = result.sampled[share.request_id] if share.samples else []
             self._advance(request, share, len(new))
             finished = self._take(request, new) if new else None
+            if request.sampling.logprobs and new:
+                told = result.logprobs[share.request_id]
+                request.logprobs += told[: request.num_output_tokens - len(request.logprobs)]
             scheduler.kv.store_full_blocks(request)
             if finished is not None:
                 scheduler.finish(request, finished)
@@ -38,26 +41,27 @@ class Bookkeeper:
 
     def _advance(self, request: Request, share: ScheduledRequest, num_new: int) -> None:
         """Count the computed tokens; drafts count as far as they were accepted."""
+        request.num_computed_tokens += len(share.token_ids)
+        speculator = self._scheduler.speculator
+        if speculator is None or not share.samples or not share.num_output_tokens:
+            return
+        accepted = num_new - 1
+        speculator.observe(request, share.num_drafts, accepted)
         if share.num_drafts:
-            accepted = num_new - 1
-            request.num_computed_tokens += len(share.token_ids) - share.num_drafts + accepted
             request.drafts = []
             self._tell.verified(request, share.token_ids[-share.num_drafts :], accepted)
-            if accepted < share.num_drafts:
-                self._scheduler.kv.shrink(request)
-        else:
-            request.num_computed_tokens += len(share.token_ids)
+        if accepted < share.num_drafts:
+            request.num_computed_tokens -= share.num_drafts - accepted
+            self._scheduler.kv.shrink(request)
 
     def _take(self, request: Request, token_ids: list[int]) -> RequestStatus | None:
         """Append sampled tokens until one of them ends the request."""
         text = ""
         finished = None
         for count, token_id in enumerate(token_ids, start=1):
-            ends = token_id in request.stop_token_ids
-            text += request.append(token_id, b"" if ends else self._piece(token_id))
-            finished = request.finish_reason()
+            piece, finished = request.append(token_id, self._piece(token_id))
+            text += piece
             if finished is not None:
-                text += request.flush_text()
                 token_ids = token_ids[:count]
                 # Accepted drafts behind the end have KV, but they are not part of the request.
                 request.num_computed_tokens = min(request.num_computed_tokens, request.num_tokens)

@@ -8,6 +8,7 @@ from tutor.serving.outputs import ModelRunnerOutput
 from tutor.serving.request import Request
 from tutor.serving.runner import ModelRunner
 from tutor.serving.scheduler import Scheduler
+from tutor.serving.speculator import Speculator
 from tutor.serving.tracing import Tracer
 from tutor.trace import events as ev
 from tutor.trace.store import Recorder
@@ -19,12 +20,18 @@ class EngineCore:
     Without a recorder nothing is recorded.
     """
 
-    def __init__(self, config: EngineConfig, runner: ModelRunner, recorder: Recorder | None = None) -> None:
+    def __init__(
+        self,
+        config: EngineConfig,
+        runner: ModelRunner,
+        recorder: Recorder | None = None,
+        speculator: Speculator | None = None,
+    ) -> None:
         self.config = config
         self.runner = runner
         self._record = recorder
         tracer = Tracer(recorder)
-        self.scheduler = Scheduler(config, tracer)
+        self.scheduler = Scheduler(config, tracer, speculator)
         self._books = Bookkeeper(self.scheduler, tracer, runner.piece)
 
     def add_request(self, request: Request) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from tutor.serving.request import SamplingParams
+from tutor.serving.sampling import SamplingParams
 
 
 class SeqCopy(msgspec.Struct, frozen=True):
@@ -60,11 +60,19 @@ class SeqDrop(msgspec.Struct, frozen=True):
 KVOperation = SeqCopy | SeqRemove | SeqKeep | SeqClear | SeqSave | SeqRestore | SeqDrop
 
 
+class TokenLogprob(msgspec.Struct, frozen=True):
+    """Natural logarithm of a token's probability, and the likeliest tokens with theirs."""
+
+    logprob: float
+    top: tuple[tuple[int, float], ...]
+
+
 class ScheduledRequest(msgspec.Struct, frozen=True):
     """One request's share of a step: `token_ids` at positions start, start + 1, … in lane `slot`.
 
     `samples` is True when the last of them is the newest known token, so that a next one can be drawn. The
-    last `num_drafts` of `token_ids` are guesses: the runner verifies them in the same pass.
+    last `num_drafts` of `token_ids` are guesses: the runner verifies them in the same pass. `history` is the
+    request's own list of prompt and output tokens: read it, do not change it.
     """
 
     request_id: str
@@ -72,9 +80,14 @@ class ScheduledRequest(msgspec.Struct, frozen=True):
     token_ids: list[int]
     start: int
     samples: bool
+    history: list[int]
     num_output_tokens: int
     sampling: SamplingParams
     num_drafts: int = 0
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        return len(self.history) - self.num_output_tokens
 
 
 class SchedulerOutput(msgspec.Struct, frozen=True):
@@ -91,8 +104,10 @@ class SchedulerOutput(msgspec.Struct, frozen=True):
 class ModelRunnerOutput(msgspec.Struct, frozen=True):
     """`sampled`: new tokens by request id: accepted drafts, then the one drawn after them.
 
-    `duration`: seconds of the step by the runner's clock.
+    `duration`: seconds of the step by the runner's clock. `logprobs`: for requests that ask for them, one
+    entry a new token.
     """
 
     sampled: dict[str, list[int]]
     duration: float
+    logprobs: dict[str, list[TokenLogprob]] = {}

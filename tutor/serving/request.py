@@ -8,9 +8,12 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from tutor.serving.prefix_cache import Link
+from tutor.serving.sampling import SamplingParams
+from tutor.serving.stop_strings import StopChecker
 
 if TYPE_CHECKING:
     from tutor.serving.block_pool import KVCacheBlock
+    from tutor.serving.outputs import TokenLogprob
 
 
 class RequestStatus(Enum):
@@ -24,17 +27,6 @@ class RequestStatus(Enum):
     @property
     def is_finished(self) -> bool:
         return self.name.startswith("FINISHED")
-
-
-@dataclass(frozen=True, slots=True)
-class SamplingParams:
-    """How the next token is drawn. temperature 0 is greedy; top_k 0, top_p 1 and min_p 0 are off."""
-
-    temperature: float = 0.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-    seed: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -70,6 +62,10 @@ class Request:
     num_swapped_tokens: int = 0  # KV that was saved in host memory
     drafts: list[int] = field(default_factory=list)  # guesses that the running step verifies
     draft_source: str = ""
+    logprobs: list[TokenLogprob] = field(
+        default_factory=list, repr=False
+    )  # one an output token, if asked for
+    _stop: StopChecker | None = field(default=None, init=False, repr=False)
     _decoder: codecs.IncrementalDecoder = field(
         default_factory=lambda: codecs.getincrementaldecoder("utf-8")("replace"), repr=False
     )
@@ -80,6 +76,8 @@ class Request:
         if self.max_tokens < 1:
             raise ValueError("max_tokens must be at least 1")
         self.token_ids = list(self.prompt_token_ids)
+        if self.sampling.stop:
+            self._stop = StopChecker(self.sampling.stop)
 
     def forks(self, n: int) -> list[Request]:
         """This request and n - 1 more samples of its prompt: they share its KV and draw with other seeds."""
@@ -131,19 +129,29 @@ class Request:
         """What people call it: its label, else its id."""
         return self.label or self.request_id
 
-    def append(self, token_id: int, piece: bytes) -> str:
-        """Add a sampled token; returns the text that became complete (a token may end mid-character)."""
+    def append(self, token_id: int, piece: bytes) -> tuple[str, RequestStatus | None]:
+        """Add a sampled token: the text that may be shown now, and how the request ended, if it did.
+
+        Text is held back while it could be half a character or the start of a stop string. An end token wins
+        over the length limit; it has no text (`piece` is ignored).
+        """
         self.token_ids.append(token_id)
-        return self._decoder.decode(piece)
-
-    def flush_text(self) -> str:
-        """What is left of a character that never became complete, as U+FFFD."""
-        return self._decoder.decode(b"", final=True)
-
-    def finish_reason(self) -> RequestStatus | None:
-        """Whether the newest token ends the request: an end token wins over the length limit."""
-        if self.num_output_tokens and self.token_ids[-1] in self.stop_token_ids:
-            return RequestStatus.FINISHED_STOPPED
+        if token_id in self.stop_token_ids and not self.sampling.ignore_eos:
+            return self._last_text(b""), RequestStatus.FINISHED_STOPPED
         if self.num_output_tokens >= self.max_tokens:
-            return RequestStatus.FINISHED_LENGTH
-        return None
+            text = self._last_text(piece)
+            stopped = self._stop is not None and self._stop.stopped
+            return text, RequestStatus.FINISHED_STOPPED if stopped else RequestStatus.FINISHED_LENGTH
+        text = self._decoder.decode(piece)
+        if self._stop is None:
+            return text, None
+        text, stopped = self._stop.feed(text)
+        return text, RequestStatus.FINISHED_STOPPED if stopped else None
+
+    def _last_text(self, piece: bytes) -> str:
+        """All that is left to show; a character that never became complete is U+FFFD."""
+        text = self._decoder.decode(piece, final=True)
+        if self._stop is None:
+            return text
+        text, stopped = self._stop.feed(text)
+        return text if stopped else text + self._stop.flush()

@@ -55,6 +55,11 @@ class SamplingParams:
     ignore_eos: bool = False
 
     @property
+    def is_plain_greedy(self) -> bool:
+        """Is the token simply the one with the highest logit?"""
+        return self.temperature == 0.0 and self.logprobs == 0 and not self.has_penalties
+
+    @property
     def has_penalties(self) -> bool:
         """Does a token's logit depend on the tokens before it?"""
         repeats = self.repetition_penalty != 1.0 and self.penalty_last_n != 0

@@ -15,6 +15,7 @@ from tutor.serving.kv_cache_manager import KVCacheManager
 from tutor.serving.outputs import ScheduledRequest, SchedulerOutput
 from tutor.serving.policy import batching_policy
 from tutor.serving.request import Request, RequestStatus
+from tutor.serving.speculator import Speculator
 from tutor.serving.tracing import Tracer
 
 
@@ -41,6 +42,7 @@ class _Step:
                 tokens[start:end] + drafts if drafts else tokens[start:end],
                 start,
                 end == len(tokens),
+                tokens,
                 len(tokens) - len(request.prompt_token_ids),
                 request.sampling,
                 len(drafts),
@@ -52,8 +54,9 @@ class _Step:
 class Scheduler:
     """Owns the waiting and running queues and the slots; every decision goes to the tracer."""
 
-    def __init__(self, config: EngineConfig, tracer: Tracer) -> None:
+    def __init__(self, config: EngineConfig, tracer: Tracer, speculator: Speculator | None = None) -> None:
         self.config = config
+        self.speculator = speculator
         self.policy = batching_policy(config.batching)
         self._tell = tracer
         self.kv = KVCacheManager(config, self._tell)
@@ -65,7 +68,8 @@ class Scheduler:
     # --- the queue ------------------------------------------------------------------------------
 
     def add(self, request: Request) -> None:
-        """Queue a request. RequestTooLarge if it could not run even alone."""
+        """Queue a request. RequestTooLarge if it could not run even alone; ConfigError for its settings."""
+        request.sampling.check()
         self._check_size(request)
         if request.request_id in self.requests:
             raise ValueError(f"request id {request.request_id} is already in the engine")
@@ -112,10 +116,13 @@ class Scheduler:
         """Decide the next step. It may be empty only when nothing is left to do."""
         step = _Step(self.config.max_num_batched_tokens)
         self.policy.begin_step(len(self.running), len(self.waiting), self.config.max_num_seqs)
-        for request in self._running_in_order():
+        order = self._running_in_order()
+        for place, request in enumerate(order):
             if step.left <= 0:
                 break
             if request.status is RequestStatus.RUNNING:  # not preempted earlier in this step
+                if self.speculator is not None and request.is_decoding:
+                    self._draft(request, step, len(order) - place - 1)
                 self._schedule_running(request, step)
         if len(self.waiting) and not step.preempted:
             self._admit(step)
@@ -153,6 +160,16 @@ class Scheduler:
                 return False
         self.kv.allocate(request, num_new)
         return True
+
+    def _draft(self, request: Request, step: _Step, num_others: int) -> None:
+        """Guess tokens for the step to verify, from budget and blocks that nobody else needs."""
+        assert self.speculator is not None
+        limit = min(step.left - 1 - num_others, request.max_tokens - request.num_output_tokens - 1)
+        drafts = self.speculator.draft(request, len(self.running), limit)
+        if drafts and self.kv.can_allocate(request, 1 + len(drafts)):
+            self.kv.allocate(request, 1 + len(drafts))
+            request.drafts = drafts
+            request.draft_source = self.speculator.drafter.name
 
     def _victim(self, step: _Step) -> Request:
         """The request that joined last among those that the step has given nothing yet."""
@@ -264,6 +281,8 @@ class Scheduler:
             self.kv.free(request, status.value)
             if not self.policy.holds_slots:
                 self._release_slot(request)
+        if self.speculator is not None:
+            self.speculator.forget(request)
         request.status = status
         del self.requests[request.request_id]
 
@@ -283,6 +302,8 @@ class Scheduler:
     def check_integrity(self) -> None:
         self.kv.check_integrity()
         self.waiting.check_integrity()
+        if self.speculator is not None:
+            self.speculator.check_integrity()
         waiting = list(self.waiting)
         ensure(len(self.running) <= self.config.max_num_seqs, "more requests run than max_num_seqs")
         for request in self.running:

@@ -82,6 +82,7 @@ class ExerciseScreen(TutorScreen):
         self._file: EditedFile | None = None
         self._problem = ""
         self._checking = False
+        self._stopping = False
         self._asking = False
         self.verdict: Verdict | None = None
         try:
@@ -146,11 +147,13 @@ class ExerciseScreen(TutorScreen):
     def _show_keys(self) -> None:
         in_editor = isinstance(self.focused, TextArea)
         keys = RUNNING_KEYS if self._checking else EDITOR_KEYS if in_editor else KEYS
-        self.query_one(KeyBar).show(keys)
+        for bar in self.query(KeyBar):  # none while the screen goes away
+            bar.show(keys)
 
     def action_back(self) -> None:
         """Step by step outwards: a running check, the editor, the screen."""
         if self._checking:
+            self._stopping = True
             self.services.judge.cancel()
         elif isinstance(self.focused, TextArea):
             self.action_pane("statement")
@@ -281,7 +284,7 @@ class ExerciseScreen(TutorScreen):
             return
         listing = self.query_one(VerdictList)
         rows: list[CheckRow] = []
-        self._checking = True
+        self._checking, self._stopping = True, False
         if not self.has_class("-wide"):
             self.action_pane("verdict")
         self._show_keys()
@@ -289,6 +292,8 @@ class ExerciseScreen(TutorScreen):
         try:
             async with aclosing(self.services.judge.check(self.exercise.id, self._file.path)) as events:
                 async for event in events:
+                    if self._stopping:
+                        raise CheckCancelled
                     match event:
                         case CheckStarted():
                             rows.append(CheckRow(event.name, "running"))

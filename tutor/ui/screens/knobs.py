@@ -8,6 +8,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
+from textual.events import DescendantFocus
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
@@ -41,6 +42,12 @@ class KnobsScreen(ModalScreen[Knobs]):
             yield Static("", classes="problem", markup=False)
             yield Static("Enter runs with these, ↑ ↓ move, Esc closes this.", classes="foot", markup=False)
 
+    def on_descendant_focus(self, event: DescendantFocus) -> None:
+        """Say what the knob under the cursor does."""
+        for knob in self._kind.knobs:
+            if event.widget.id == f"knob-{knob.name}":
+                self.query_one(".problem", Static).update(knob.help)
+
     @on(Input.Submitted)
     def _submitted(self) -> None:
         given = {knob.name: self.query_one(f"#knob-{knob.name}", Input).value for knob in self._kind.knobs}
@@ -61,4 +68,4 @@ def _allowed(knob: Knob) -> str:
         "bool": "on, off",
         "text": "",
     }[knob.kind]
-    return f"{spread}{'. ' if spread else ''}{knob.help}"
+    return spread

@@ -6,7 +6,18 @@ import textwrap
 from typing import ClassVar
 
 from tutor.trace.views import LabView, RequestView, ServingView, SlotView
-from tutor.ui.widgets.panels.base import Item, Line, Panel, Picture, Run, clip, legend, owner_style, pad, printable
+from tutor.ui.widgets.panels.base import (
+    Item,
+    Line,
+    Panel,
+    Picture,
+    Run,
+    clip,
+    legend,
+    owner_style,
+    pad,
+    printable,
+)
 
 PHASES = {"prefill": "▓", "decode": "▒", "held": "·", "idle": " "}
 
