@@ -1,9 +1,9 @@
 """The tutor's engine against llama-server: same file, same threads, same prompts, rounds of both in turn.
 
-llama-server is the one inside the PyPI package xllamacpp; without it our figures are shown alone. The figure of
-a round is dropped when other processes used more than --max-others of the machine while it was measured, for
-either side; a row shows how many rounds are left. Both sides decode greedily and keep K and V in 16 bits (ours
-bf16, theirs f16, each its default). Run: python bench/engine.py [--only decode] [--rounds N] [--threads N]
+llama-server is the one inside the PyPI package xllamacpp; without it our figures are shown alone. The figure
+of a round is dropped when other processes used more than --max-others of the machine while it was measured,
+for either side; a row shows how many rounds are left. Both sides decode greedily and keep K and V in 16 bits
+(ours bf16, theirs f16, each its default). Run: python bench/engine.py [--only decode] [--rounds N]
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import llama_server
@@ -215,10 +215,10 @@ def show(row: Row, figures: Figures) -> None:
 def show_python_share(setting: Setting) -> None:
     """Where the time of decode steps goes, ours alone. Everything outside llama_decode is Python's."""
     print(
-        f"\n{'ms of a decode step':24}{'step':>9}{'llama_decode':>14}{'schedule':>10}{'argmax':>9}{'other':>8}"
+        f"\n{'ms of a decode step':24}{'step':>9}{'llama_decode':>14}{'schedule':>10}{'argmax':>9}{'rest':>8}"
     )
     with ExitStack() as stack:
-        ours = Pair(Setting(setting.path, setting.threads, setting.mode, False), stack, 16, DECODE_CELLS).ours
+        ours = Pair(replace(setting, compare=False), stack, DECODE_SLOTS, DECODE_CELLS).ours
         for size in SPLIT_BATCHES:
             prompts = [prompt(f"python {slot}", 8) for slot in range(size)]
             spent = ours.time_by_part(prompts, ANSWER)
@@ -232,48 +232,48 @@ def show_python_share(setting: Setting) -> None:
             )
 
 
-def main() -> int:
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--only", action="append", choices=PARTS, help="a part to run (may be repeated)")
     parser.add_argument("--rounds", type=int, default=5, help="rounds of each row (default 5)")
     parser.add_argument("--threads", type=int, default=2, help="threads of both sides (default 2)")
     parser.add_argument("--weights", default="shipped", choices=("shipped", "q8_0", "q4_0"))
-    parser.add_argument(
-        "--mode", default="shared", choices=("shared", "exact"), help="our cache where nothing is shared"
-    )
-    parser.add_argument(
-        "--max-others", type=float, default=0.06, help="drop a round above this share (default 0.06)"
-    )
-    args = parser.parse_args()
+    parser.add_argument("--mode", default="shared", choices=("shared", "exact"), help="of our cache")
+    parser.add_argument("--max-others", type=float, default=0.06, help="drop a round above this share (0.06)")
+    return parser.parse_args()
+
+
+def rows_of(part: str, setting: Setting, stack: ExitStack) -> Iterator[Row]:
+    match part:
+        case "decode":
+            return decode_rows(setting, stack, BATCHES)
+        case "prefill":
+            return prefill_rows(setting, stack)
+        case "prefix":
+            return prefix_rows(setting, stack)
+        case "shared":
+            return shared_rows(setting, stack)
+        case "memory":
+            return memory_rows(setting, stack)
+        case _:
+            q8 = replace(setting, path=weights(find_model(), "q8_0"))
+            return decode_rows(q8, stack, (8,), ", --weights q8_0")
+
+
+def main() -> int:
+    args = arguments()
     compare = llama_server.available()
     path = weights(find_model(), args.weights)
     setting = Setting(path, args.threads, args.mode, compare)
-    q8 = (
-        Setting(weights(find_model(), "q8_0"), args.threads, args.mode, compare)
-        if "weights" in (args.only or PARTS)
-        else setting
-    )
-    makers: dict[str, Callable[[ExitStack], Iterator[Row]]] = {
-        "decode": lambda stack: decode_rows(setting, stack, BATCHES),
-        "prefill": lambda stack: prefill_rows(setting, stack),
-        "prefix": lambda stack: prefix_rows(setting, stack),
-        "shared": lambda stack: shared_rows(setting, stack),
-        "weights": lambda stack: decode_rows(q8, stack, (8,), ", --weights q8_0"),
-        "memory": lambda stack: memory_rows(setting, stack),
-    }
-    them = (
-        f"llama-server (xllamacpp {llama_server.version()})"
-        if compare
-        else f"no llama-server. {llama_server.INSTALL}"
-    )
-    print(f"{path.name}, {args.threads} thread(s), our mode {args.mode}; against {them}")
+    them = f"xllamacpp {llama_server.version()}" if compare else f"nothing: {llama_server.INSTALL}"
+    print(f"{path.name}, {args.threads} thread(s), our mode {args.mode}; compared with {them}")
     print(f"{'medians':46}{'':>9}{'ours':>10}{'server':>10}{'ratio':>9}   (above 1: in our favour)")
     for part in args.only or PARTS:
         if part == "python":
             show_python_share(setting)
             continue
         with ExitStack() as stack:
-            rows = [(row, Figures()) for row in makers[part](stack)]
+            rows = [(row, Figures()) for row in rows_of(part, setting, stack)]
             for index in range(-1, args.rounds):  # round -1 warms up
                 for row, figures in rows:
                     measure(row, index, Figures() if index < 0 else figures, args.max_others)

@@ -37,7 +37,7 @@ second book and turned the pages for a long while. In three winters of the last 
 the gulls had left the salt house before the ice broke, and each time it had taken eleven days. He
 looked out of the window. The roof was empty. They had left on Sunday, he said, so you should have
 your ships ready by the end of next week, and you should pay my daughter for the ink."""
-PREFIX, CONTINUATION, SHARED = 300, 48, 60
+PREFIX, CONTINUATION, SHARED = 300, 42, 60
 CODECS = ("none", "turbo4", "turbo3", "turbo2", "k4v2", "k2v4")
 
 

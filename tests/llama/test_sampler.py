@@ -221,12 +221,13 @@ def test_filters_read_plainly(
     order = sorted(range(len(z)), key=lambda i: (-z[i], i))[: top_k or len(z)]
     full = softmax(z[order])
     cumulative, nucleus = np.cumsum(full), len(order)
+    gap = z[order] - z[order[0]]  # the logarithm of how likely each is beside the most likely one
     if top_p < 1.0:
         nucleus = next((i + 1 for i, mass in enumerate(cumulative) if mass >= top_p), len(order))
-    kept = [token for i, token in enumerate(order[:nucleus]) if full[i] >= min_p * full[0]]
+    kept = [token for i, token in enumerate(order[:nucleus]) if min_p == 0.0 or gap[i] >= math.log(min_p)]
     borderline = top_p < 1.0 and bool((abs(cumulative - top_p) < 1e-12).any())
     if 0.0 < min_p < 1.0:
-        borderline |= bool((abs(z[order] - z[order[0]] - math.log(min_p)) < 1e-12).any())
+        borderline |= bool((abs(gap - math.log(min_p)) < 1e-12).any())
     assert borderline or ids.tolist() == sorted(kept)
     assert len(ids) >= 1
     assert (np.diff(ids) > 0).all()

@@ -16,7 +16,7 @@ packs the rows. Cells stand in the order of the cache, which need not be that of
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -161,23 +161,30 @@ def _layers(reader: _Reader, count: int, layers: int) -> Iterator[Rows]:
 def cut_frame(blob: Buffer, layout: Layout) -> bytes:
     """All bytes of the blob that are not rows, in order."""
     view = memoryview(blob)
-    edges = [0, *(edge for rows in layout.rows for edge in (rows.start, rows.end)), layout.num_bytes]
-    return b"".join(view[start:end] for start, end in zip(edges[::2], edges[1::2], strict=True))
+    return b"".join(view[start:end] for start, end in _outside(layout))
 
 
-def rebuild(frame: Buffer, layout: Layout) -> bytearray:
-    """A blob with its frame in place and zeros for rows: fill them through `elements`."""
-    blob = bytearray(layout.num_bytes)
-    edges = [0, *(edge for rows in layout.rows for edge in (rows.start, rows.end)), layout.num_bytes]
+def rebuild(frame: Buffer, layout: Layout, contents: Sequence[bytes]) -> bytes:
+    """The blob of a frame: `contents` are the bytes of each of `layout.rows`. Raises BlobError."""
+    if [len(content) for content in contents] != [rows.num_bytes for rows in layout.rows]:
+        raise BlobError("These rows are not those of the frame.", "Give all, in the order of the layout.")
+    view = memoryview(frame)
+    pieces: list[bytes | memoryview] = []
     taken = 0
-    for start, end in zip(edges[::2], edges[1::2], strict=True):
-        blob[start:end] = memoryview(frame)[taken : taken + end - start]
+    for (start, end), content in zip(_outside(layout), [*contents, b""], strict=True):
+        pieces += (view[taken : taken + end - start], content)
         taken += end - start
-    return blob
+    return b"".join(pieces)
+
+
+def _outside(layout: Layout) -> Iterator[tuple[int, int]]:
+    """Start and end of each piece of the frame: before the first rows, between rows, after the last."""
+    edges = [0, *(edge for rows in layout.rows for edge in (rows.start, rows.end)), layout.num_bytes]
+    return zip(edges[::2], edges[1::2], strict=True)
 
 
 def elements(blob: Buffer, rows: Rows) -> Raw:
-    """A view of the rows' 16-bit elements, [count, elements a row]; writable when the blob is.
+    """A view of the rows' 16-bit elements, [count, elements a row].
 
     Raises BlobError when they are neither bf16 nor f16.
     """
@@ -201,8 +208,12 @@ def from_float32(values: Floats, type_id: int) -> Raw:
     if type_id == F16:
         return values.astype(np.float16).view(np.uint16)
     bits = np.ascontiguousarray(values).view(np.uint32)
-    odd = (bits >> np.uint32(16)) & np.uint32(1)
-    return ((bits + odd + np.uint32(0x7FFF)) >> np.uint32(16)).astype(np.uint16)
+    rounded = bits >> np.uint32(16)
+    rounded &= np.uint32(1)  # 1 where the element kept would be odd: then a half is rounded up
+    rounded += np.uint32(0x7FFF)
+    rounded += bits
+    rounded >>= np.uint32(16)
+    return rounded.astype(np.uint16)
 
 
 def _broken(reason: str) -> BlobError:

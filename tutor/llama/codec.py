@@ -96,15 +96,13 @@ class TurboCodec:
             raise CodecError(f"{self.name} cannot unpack this: {error}") from error
 
     def _restore(self, frame: memoryview, layout: Layout, packed: memoryview, sizes: list[int]) -> bytes:
-        blob = rebuild(frame, layout)
+        contents: list[bytes] = []
         at = 0
         for rows, size in zip(layout.rows, sizes, strict=True):
-            count = self._vectors(rows)
-            values = self._quantisers[rows.kind].unpack(packed[at : at + size], count)
-            target = elements(blob, rows)
-            target[:] = from_float32(values, rows.type_id).reshape(target.shape)
+            values = self._quantisers[rows.kind].unpack(packed[at : at + size], self._vectors(rows))
+            contents.append(from_float32(values, rows.type_id).tobytes())
             at += size
-        return bytes(blob)
+        return rebuild(frame, layout, contents)
 
     def _split(self, data: bytes) -> tuple[memoryview, memoryview]:
         magic, k_bits, v_bits, head_dim, length = HEADER.unpack_from(data)

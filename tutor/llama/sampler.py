@@ -169,7 +169,7 @@ def _filtered(z: Floats, peak: float, params: SamplingParams) -> Ids | None:
     if 0 < params.top_k < len(z):
         ids = _top_k(z, params.top_k)
     if params.top_p < 1.0:
-        kept = _nucleus((z if ids is None else z[ids]) - peak, params.top_p)
+        kept = _nucleus(z if ids is None else z[ids], peak, params.top_p)
         ids = kept if ids is None else ids[kept]
     if params.min_p > 0.0:
         kept = np.flatnonzero((z if ids is None else z[ids]) >= peak + math.log(params.min_p))
@@ -192,17 +192,17 @@ def _largest(z: Floats, count: int, smallest: float) -> Ids:
     return ids
 
 
-def _nucleus(z: Floats, top_p: float) -> Ids:
-    """Indices, rising, of the fewest largest values that hold `top_p` of the probability; the largest is 0.
+def _nucleus(z: Floats, peak: float, top_p: float) -> Ids:
+    """Indices, rising, of the fewest largest values that hold `top_p` of the probability.
 
     Sorting the whole vocabulary would be most of the work; it is done only when fewer do not hold enough.
     """
-    target = top_p * float(np.exp(z).sum())
+    target = top_p * float(np.exp(z - peak).sum())
     # No weight is above 1, so fewer tokens than `target` cannot reach it.
     for size in (*(size for size in NUCLEUS_SIZES if target <= size < len(z)), len(z)):
         upper = np.partition(z, len(z) - size)[-size:] if size < len(z) else z
         falling = np.sort(upper)[::-1]
-        sums = np.cumsum(np.exp(falling))
+        sums = np.cumsum(np.exp(falling - peak))
         if sums[-1] >= target:
             break
     count = min(int(np.searchsorted(sums, target)) + 1, len(z))

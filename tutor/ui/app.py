@@ -52,7 +52,6 @@ class TutorApp(App[int]):
         self._ascii = AsciiFilter()
         self.register_theme(TUTOR_THEME)
         self.theme = TUTOR_THEME.name
-        self.set_class(self.no_color, "-no-color")
         self.set_class(ascii_only, "-ascii")
 
     def get_line_filters(self) -> Sequence[LineFilter]:

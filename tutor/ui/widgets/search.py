@@ -12,7 +12,6 @@ from textual.widgets import Input
 class SearchBar(Input):
     """Posts `Moved` for the arrow keys; what it finds is the screen's business."""
 
-    DEFAULT_CSS = "SearchBar { dock: bottom; height: 1; border: none; padding: 0 1; background: $surface; }"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("down", "move(1)", show=False),
         Binding("up", "move(-1)", show=False),
