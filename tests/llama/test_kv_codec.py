@@ -37,7 +37,7 @@ second book and turned the pages for a long while. In three winters of the last 
 the gulls had left the salt house before the ice broke, and each time it had taken eleven days. He
 looked out of the window. The roof was empty. They had left on Sunday, he said, so you should have
 your ships ready by the end of next week, and you should pay my daughter for the ink."""
-PREFIX, CONTINUATION, SHARED = 300, 42, 60
+PREFIX, CONTINUATION, SHARED = 300, 56, 60
 CODECS = ("none", "turbo4", "turbo3", "turbo2", "k4v2", "k2v4")
 
 
@@ -52,7 +52,7 @@ class Run:
 
 @pytest.fixture(scope="module")
 def ids(model: Model) -> list[int]:
-    found = model.tokenize(TEXT)
+    found = model.tokenize(TEXT.replace("\n", " "))
     assert len(found) >= PREFIX + CONTINUATION
     return found[: PREFIX + CONTINUATION]
 
@@ -103,9 +103,10 @@ def test_each_bit_less_costs_more_and_all_stay_usable(runs: dict[str, Run]) -> N
     cost = {name: divergence(runs, name) for name in CODECS}
     assert cost["none"] == 0.0
     assert 0.0 < cost["turbo4"] < cost["turbo3"] < cost["turbo2"]
-    # Twice what this text costs: another text, or other signs of the rotation, move the figures as much as
-    # that (4 bits: .007 to .037 measured over two texts and 17 draws of signs).
-    bounds = {"turbo4": 0.06, "turbo3": 0.13, "turbo2": 0.45}
+    # Loose, since text and signs of the rotation move the figures: over two texts, other line breaks and
+    # 8 draws of signs, 4 bits cost .007 to .037, 3 bits .024 to .072, 2 bits .09 to .39. Mistakes cost more:
+    # codes off by one .13, .50 and 2.5, no norms 2.6, no inverse rotation 7.
+    bounds = {"turbo4": 0.06, "turbo3": 0.15, "turbo2": 0.6}
     assert {name: cost[name] for name, bound in bounds.items() if cost[name] >= bound} == {}
 
 

@@ -16,6 +16,7 @@ Cost = Callable[[int, random.Random], float]  # threads -> seconds a token
 QUIET = {1: 0.016, 2: 0.012}
 BUSY = {1: 0.016, 2: 0.028}
 CROWDED = {1: 0.016, 2: 0.4}
+RUINED = {1: 0.06, 2: 1.2}  # seen beside four busy processes
 
 
 class Machine:
@@ -60,6 +61,11 @@ def bursty(table: dict[int, float]) -> Cost:
         return fast if rng.random() < 0.5 else 2 * table[count] - fast
 
     return cost
+
+
+def wild(table: dict[int, float]) -> Cost:
+    """Step times that spread over a factor of about nine."""
+    return lambda count, rng: table[count] * rng.lognormvariate(-0.15, 0.55)
 
 
 @st.composite
@@ -134,16 +140,17 @@ def test_a_neighbour_that_comes_or_leaves_is_noticed_within_about_a_second(
 
 
 @pytest.mark.parametrize(
-    "cost", [steady(QUIET), steady(BUSY), bursty(BUSY), steady(CROWDED), bursty({1: 0.016, 2: 0.018})]
+    "cost",
+    [steady(QUIET), steady(BUSY), bursty(BUSY), steady(CROWDED), wild(RUINED), bursty({1: 0.016, 2: 0.018})],
 )
 def test_it_is_never_far_from_the_best_fixed_count(cost: Cost) -> None:
-    """Trials included, 0.9 of the better fixed count or more, over a minute."""
+    """Trials included, 0.9 of the better fixed count or more, over two minutes."""
     for seed in range(5):
         fixed = []
         for count in (1, 2):
             rng = random.Random(seed)
             fixed.append(2000 / sum(cost(count, rng) for _ in range(2000)))
-        assert Machine(2, seed).run(60.0, cost) > 0.9 * max(fixed)
+        assert Machine(2, seed).run(120.0, cost) > 0.9 * max(fixed)
 
 
 def test_decode_and_prefill_are_chosen_apart() -> None:
@@ -201,3 +208,18 @@ def test_a_step_that_fails_is_not_counted() -> None:
         fail()
     machine.run(0.1, steady(QUIET))
     assert machine.governor.chosen == chosen
+
+
+def test_a_crowd_that_comes_costs_one_long_step_and_one_that_leaves_is_noticed() -> None:
+    for seed in range(10):
+        machine = Machine(2, seed)
+        machine.run(10.0, steady(QUIET))
+        start = machine.now
+        while machine.governor.chosen["decode"] == 2:
+            machine.step(wild(RUINED))
+        assert machine.now - start < 6.0
+        machine.run(60.0, wild(RUINED))
+        start = machine.now
+        while machine.governor.chosen["decode"] == 1:
+            machine.step(steady(QUIET))
+        assert machine.now - start < 20.0

@@ -14,6 +14,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Literal
 
 Kind = Literal["decode", "prefill"]
@@ -26,10 +27,32 @@ TRY_STEPS = 4  # steps of a trial
 LONG_STEP = 0.1  # seconds of trial that are enough, however few the steps
 HOPELESS = 1.6  # a trial's first step this many times slower ends it
 BETTER = 0.95  # a trial wins when its mean is below this share of the present mean
-WORSE = 1.2  # a present mean above this multiple of what was usual asks for a trial at once
+WORSE = 1.2  # a present mean above this multiple of what was usual asks for a trial
+SHOCK = 3.0  # so does one long step above this multiple, without waiting for more
+FREER = 0.5  # a present mean below this share of usual: somebody left, so the wait becomes a quarter
 FOLLOW = 0.05  # how fast "usual" follows what is seen
 PRICE = 20.0  # wait this many times the time that a lost trial cost: 5% of all time at most …
-SHORTEST, LONGEST = 0.7, 20.0  # … within these seconds
+SHORTEST, LONGEST = 0.7, 60.0  # … within these seconds
+
+
+@dataclass(slots=True)
+class _Wait:
+    """When a trial in one direction may be made: `due` anyway, `early` when steps got slower."""
+
+    since: float = 0.0
+    early: float = 0.0
+    due: float = 0.0
+
+    def begin(self, now: float, lost: float) -> None:
+        """A trial cost `lost` seconds, or would have."""
+        price = min(LONGEST, PRICE * lost)
+        self.since, self.early, self.due = now, now + price, now + max(SHORTEST, price)
+
+    def shorten(self) -> None:
+        self.due = min(self.due, self.since + max(SHORTEST, (self.early - self.since) / 4))
+
+    def is_over(self, now: float, worse: bool) -> bool:
+        return now >= (min(self.early, self.due) if worse else self.due)
 
 
 class _Lane:
@@ -42,10 +65,9 @@ class _Lane:
         self.usual: dict[int, float] = {}
         self._samples: dict[int, int] = {}  # how many steps each of these is made of
         self.recent: deque[float] = deque(maxlen=WINDOW)
-        self.direction = 1
-        self.refused: set[int] = set()  # counts that lost a trial since the last switch
-        self.wait_until = 0.0
-        self.steps = 0  # since the last switch or trial
+        self._waits = {1: _Wait(), -1: _Wait()}  # by direction
+        self._direction = 1  # that won last
+        self._shocked = False
         self._trial: list[tuple[float, float]] = []  # (units, seconds) of each step
 
     @property
@@ -55,71 +77,64 @@ class _Lane:
 
     def threads(self, tokens: int, now: float) -> int:
         """The count for a step that starts now."""
-        if self.candidate is None and self._wants_trial(now):
-            self.candidate = self._next_candidate()
+        known = _size(tokens) in self.usual  # else there is nothing to compare a trial with
+        if not known:
+            self.candidate = None
+        elif self.candidate is None:
+            self.candidate = self._next_candidate(now)
             self._trial = []
-        if self.candidate is not None and _size(tokens) not in self.usual:
-            self.candidate = None  # nothing to compare such a step with
         return self.count if self.candidate is None else self.candidate
 
-    def _wants_trial(self, now: float) -> bool:
-        if self.max_threads == 1 or self.steps < SETTLE:
-            return False
-        if self.now > WORSE:  # most likely somebody else wants the cores: look at fewer first
-            self.refused.clear()
-            self.direction = -1
-            return True
-        return now >= self.wait_until
-
-    def _next_candidate(self) -> int:
-        """The neighbour in the direction that won last, else the other one."""
-        ahead, behind = self.count + self.direction, self.count - self.direction
-        if not 1 <= ahead <= self.max_threads or (ahead in self.refused and 1 <= behind <= self.max_threads):
-            self.direction = -self.direction
-            ahead = behind
-        return ahead
+    def _next_candidate(self, now: float) -> int | None:
+        """A neighbour to try now, or None. When steps got slower, most likely somebody else wants the cores:
+        fewer threads come first then.
+        """
+        if not self._shocked and len(self.recent) < SETTLE:
+            return None
+        worse = self._shocked or self.now > WORSE
+        if self.now < FREER:
+            self._waits[1].shorten()
+        first = -1 if worse else self._direction
+        for direction in (first, -first):
+            candidate = self.count + direction
+            in_range = 1 <= candidate <= self.max_threads
+            if in_range and self._waits[direction].is_over(now, worse):
+                return candidate
+        return None
 
     def saw(self, tokens: int, seconds: float, now: float) -> None:
         """A step of the count that `threads` named has ended."""
         size, cost = _size(tokens), seconds / tokens
         if self.candidate is not None:
             self._trial.append((self.usual[size] * tokens, seconds))
-            self._judge(now)
+            self._judge(self.candidate, now)
             return
         usual = self.usual.setdefault(size, cost)
         self.recent.append(cost / usual)
+        self._shocked = cost > SHOCK * usual and seconds > LONG_STEP
         self._samples[size] = self._samples.get(size, 0) + 1
         self.usual[size] = usual + max(FOLLOW, 1 / self._samples[size]) * (cost - usual)
-        self.steps += 1
 
-    def _judge(self, now: float) -> None:
+    def _judge(self, tried: int, now: float) -> None:
         """End the trial when it has seen enough: switch, or go back and wait."""
         units, seconds = (sum(column) for column in zip(*self._trial, strict=True))
-        ratio = seconds / units
-        hopeless = ratio > HOPELESS * self.now
-        if not hopeless and len(self._trial) < TRY_STEPS and seconds < LONG_STEP:
+        ratio, present, direction = seconds / units, self.now, tried - self.count
+        if ratio <= HOPELESS * present and len(self._trial) < TRY_STEPS and seconds < LONG_STEP:
             return
-        tried = self.candidate
-        self.candidate, self.steps = None, 0
-        if tried is None:
-            return
-        if ratio < BETTER * self.now:
-            self.refused = {self.count}
-            self.direction = 1 if tried > self.count else -1
-            self.count = tried
-            self.usual = {size: cost * ratio for size, cost in self.usual.items()}
-            self.recent.clear()
-            self.wait_until = now
-            return
-        # What was usual is what is now: a machine that became slower as a whole asks for no more trials.
-        self.usual = {size: cost * self.now for size, cost in self.usual.items()}
+        if ratio < BETTER * present:
+            self.count, self._direction = tried, direction
+            self._waits[direction] = _Wait()
+            # what trying the old count again would cost; a trial that is lost seldom takes all its steps
+            self._waits[-direction].begin(now, (present - ratio) * units / 2)
+            if direction > 0:
+                self._waits[-1].early = now  # more threads may have won by luck: fewer are always near
+            level = ratio
+        else:
+            self._waits[direction].begin(now, seconds - present * units)
+            level = present  # a machine that became slower as a whole asks for no more trials
+        self.candidate, self._shocked = None, False
         self.recent.clear()
-        lost = max(0.0, seconds - self.now * units)
-        self.refused.add(tried)
-        neighbours = {self.count - 1, self.count + 1} & set(range(1, self.max_threads + 1))
-        if neighbours <= self.refused:
-            self.wait_until = now + min(LONGEST, max(SHORTEST, PRICE * lost))
-            self.refused.clear()
+        self.usual = {size: cost * level for size, cost in self.usual.items()}
 
 
 def _size(tokens: int) -> int:

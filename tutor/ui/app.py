@@ -23,7 +23,8 @@ class TutorApp(App[int]):
     """Screens on a stack, the map at the bottom; `first` makes another screen to start on."""
 
     TITLE = "inference tutor"
-    CSS_PATH = "app.tcss"
+    # the map's styles are read with the app's own: a second parse would show in the start-up time
+    CSS_PATH = ["app.tcss", "screens/map.tcss", "widgets/course_map.tcss"]  # noqa: RUF012
     ENABLE_COMMAND_PALETTE = False
     HORIZONTAL_BREAKPOINTS = [  # noqa: RUF012 (Textual declares its type)
         (0, "-tiny-width"),
@@ -60,7 +61,9 @@ class TutorApp(App[int]):
 
     def get_default_screen(self) -> Screen[None]:
         """The bottom of the stack; the map, unless the app was opened on a lab."""
-        screen = self._first() if self._first is not None else MapScreen(self.services)
+        if self._first is None:
+            return MapScreen(self.services)
+        screen = self._first()
         self._load_screen_css(screen)  # Textual does this for pushed screens only
         return screen
 

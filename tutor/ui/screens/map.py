@@ -28,7 +28,6 @@ FIRST_TIME = (
 
 
 class MapScreen(TutorScreen):
-    CSS_PATH = ["map.tcss", "../widgets/course_map.tcss"]  # noqa: RUF012 (Textual declares its type)
     HELP_TITLE = "the map"
     ALL_KEYS: ClassVar[Help] = (
         ("← → ↑ ↓", "walk along the lessons"),

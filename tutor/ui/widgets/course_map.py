@@ -165,9 +165,6 @@ class CourseMap(ScrollView, can_focus=True):
 
     # --- drawing --------------------------------------------------------------------------------
 
-    def on_mount(self) -> None:
-        self._fit()
-
     def on_resize(self) -> None:
         self._fit()
 
