@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from tutor.llama.errors import EngineMisuse
 from tutor.llama.sampler import (
     Drawn,
-    Sampler,
     TokenRng,
     choose,
     distribution,
@@ -24,7 +23,6 @@ from tutor.llama.sampler import (
     rng_for,
     softmax,
 )
-from tutor.serving.errors import ConfigError
 from tutor.serving.sampling import SamplingParams
 
 FOUR = np.array([2.0, 1.0, 0.0, -1.0], np.float32)
@@ -119,8 +117,6 @@ def test_an_unknown_token_in_the_history(token: int) -> None:
 
 
 def test_impossible_values() -> None:
-    with pytest.raises(ConfigError, match=r"top_p is 0\.0"):
-        Sampler(drawing(top_p=0.0), 0)
     for params in (SamplingParams(), drawing(), drawing(top_k=2)):
         with pytest.raises(EngineMisuse, match="finite"):
             draw(np.full(4, -np.inf), params, (), 0, rng_for(0, 0))
@@ -174,13 +170,20 @@ def test_random_numbers_of_neighbouring_tokens_and_seeds_are_unrelated() -> None
         assert abs(np.corrcoef(a.ravel(), b.ravel())[0, 1]) < 0.06  # four standard deviations
 
 
+def test_seeds_that_are_a_step_of_the_generator_apart_share_no_numbers() -> None:
+    step = 0x9E3779B97F4A7C15
+    streams = [
+        {rng_for(seed, i).random() for i in range(200)} for seed in (0, step, 2 * step % 2**64, 2**64 - step)
+    ]
+    assert len(set().union(*streams)) == 800
+
+
 def test_draws_follow_the_distribution_and_the_seed() -> None:
     params = drawing(top_k=3)
     draws = [draw(FOUR, params, (), 0, rng_for(7, i)).token for i in range(6000)]
-    sampler = Sampler(params, seed=7)
-    assert [sampler.pick(FOUR) for _ in range(100)] == draws[:100]
-    other = Sampler(params, seed=8)
-    assert [other.pick(FOUR) for _ in range(100)] != draws[:100]
+    other = [draw(FOUR, params, (), 0, rng_for(8, i)).token for i in range(100)]
+    assert draws[:100] != other
+    assert [draw(FOUR, params, (), 0, rng_for(7, i)).token for i in range(99, -1, -1)] == draws[99::-1]
     counts = np.bincount(draws, minlength=4)
     assert counts[3] == 0
     expected = filtered_probs(FOUR, params)[:3] * len(draws)

@@ -43,13 +43,17 @@ def rows(reference: ReferenceModel) -> list[NDArray[np.float32]]:
 
 
 class LlamaChain:
-    """llama.cpp's chain for the settings, with its `dist` sampler at the end when `seed` is given."""
+    """llama.cpp's chain for the settings, up to but without the temperature."""
 
     def __init__(self, n_vocab: int, params: SamplingParams, history: Sequence[int], num_prompt: int) -> None:
         self.lib = library.load()
+        # In this interface a negative window is off; the programs above it put the context's size there.
+        last = len(history) if params.penalty_last_n < 0 else params.penalty_last_n
+        output = history[num_prompt:]
+        of_output = (1.0, params.frequency_penalty, params.presence_penalty)
         self.samplers = [
-            self._penalties(n_vocab, params, history, num_prompt),
-            self._output_penalties(n_vocab, params, history[num_prompt:]),
+            self.penalties(history, n_vocab, last, params.repetition_penalty, 0.0, 0.0),
+            self.penalties(output, n_vocab, len(output), *of_output),
         ]
         if params.top_k:
             self.samplers.append(self.lib.llama_sampler_init_top_k(params.top_k))
@@ -58,15 +62,8 @@ class LlamaChain:
         if params.min_p > 0.0:
             self.samplers.append(self.lib.llama_sampler_init_min_p(params.min_p, 1))
 
-    def _penalties(self, n_vocab: int, params: SamplingParams, history: Sequence[int], _: int) -> Any:
-        # In this interface a negative window is off; the programs above it put the context's size there.
-        last = len(history) if params.penalty_last_n < 0 else params.penalty_last_n
-        return self._fed(history, n_vocab, last, params.repetition_penalty, 0.0, 0.0)
-
-    def _output_penalties(self, n_vocab: int, params: SamplingParams, output: Sequence[int]) -> Any:
-        return self._fed(output, n_vocab, len(output), 1.0, params.frequency_penalty, params.presence_penalty)
-
-    def _fed(self, tokens: Sequence[int], *settings: float) -> Any:
+    def penalties(self, tokens: Sequence[int], *settings: float) -> Any:
+        """settings: vocabulary, window, repetition, frequency, presence."""
         sampler = self.lib.llama_sampler_init_penalties(*settings)
         for token in tokens:
             self.lib.llama_sampler_accept(sampler, token)
@@ -222,7 +219,7 @@ def test_one_window_for_all_three_penalties_is_ours_when_it_holds_the_output(
         repetition_penalty=1.2, presence_penalty=0.5, frequency_penalty=0.25, penalty_last_n=output
     )
     off = LlamaChain(len(row), SamplingParams(), (), 0)
-    theirs = off.add(off._fed(history, len(row), output, 1.2, 0.25, 0.5)).apply(row)["logit"]
+    theirs = off.add(off.penalties(history, len(row), output, 1.2, 0.25, 0.5)).apply(row)["logit"]
     assert np.abs(penalised(row, params, history, num_prompt) - theirs).max() <= 1e-5
 
 

@@ -66,7 +66,7 @@ def test_the_settings_are_frozen_and_compare_by_value() -> None:
 
 
 @pytest.mark.parametrize(
-    ("params", "has_penalties", "is_argmax"),
+    ("params", "has_penalties", "is_plain_greedy"),
     [
         (SamplingParams(), False, True),
         (SamplingParams(top_k=3, top_p=0.5, min_p=0.1, seed=4, stop=("a",)), False, True),
@@ -78,6 +78,8 @@ def test_the_settings_are_frozen_and_compare_by_value() -> None:
         (SamplingParams(frequency_penalty=-0.1), True, False),
     ],
 )
-def test_what_a_draw_has_to_look_at(params: SamplingParams, has_penalties: bool, is_argmax: bool) -> None:
+def test_what_a_draw_has_to_look_at(
+    params: SamplingParams, has_penalties: bool, is_plain_greedy: bool
+) -> None:
     assert params.has_penalties is has_penalties
-    assert params.is_argmax is is_argmax
+    assert params.is_plain_greedy is is_plain_greedy

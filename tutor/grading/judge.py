@@ -30,12 +30,15 @@ from tutor.grading.verdict import CheckResult
 from tutor.llama.errors import EngineError
 
 
-class Cancelled(Exception):
-    """The client asked to stop the run."""
+class Cancelled(BaseException):
+    """The client asked to stop the run.
+
+    Not an Exception: it comes up inside check.py's code, whose own mistakes are caught as Exception.
+    """
 
 
-class ClientGone(Exception):
-    """The client closed its end: there is nobody left to judge for."""
+class ClientGone(BaseException):
+    """The client closed its end: there is nobody left to judge for. Not an Exception, as Cancelled."""
 
 
 class Pipe:

@@ -17,21 +17,6 @@ from numpy.typing import NDArray
 from tutor.llama.errors import EngineMisuse
 from tutor.serving.sampling import SamplingParams
 
-__all__ = [
-    "Drawn",
-    "Sampler",
-    "SamplingParams",
-    "TokenRng",
-    "choose",
-    "distribution",
-    "draw",
-    "filtered_probs",
-    "greedy",
-    "penalised",
-    "rng_for",
-    "softmax",
-]
-
 Logits = NDArray[np.float32] | NDArray[np.float64]
 Floats = NDArray[np.float64]
 Ids = NDArray[np.int64]
@@ -257,19 +242,3 @@ def _logprobs(logits: Logits, token: int, count: int) -> tuple[float, tuple[tupl
     ids = _top_k(z, min(count, len(z)))
     order = ids[np.argsort(-z[ids], kind="stable")]
     return float(z[token]) - log_sum, tuple((int(i), float(z[i]) - log_sum) for i in order)
-
-
-class Sampler:
-    """Draws one token after another; the same parameters, seed and logits give the same tokens."""
-
-    def __init__(self, params: SamplingParams, seed: int) -> None:
-        params.check()
-        self.params = params
-        self._seed = seed
-        self._index = 0
-
-    def pick(self, logits: Logits, history: Sequence[int] = (), num_prompt: int = 0) -> int:
-        """The next token; see `draw`."""
-        rng = rng_for(self._seed, self._index)
-        self._index += 1
-        return draw(logits, self.params, history, num_prompt, rng).token

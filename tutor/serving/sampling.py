@@ -65,11 +65,6 @@ class SamplingParams:
         repeats = self.repetition_penalty != 1.0 and self.penalty_last_n != 0
         return repeats or self.presence_penalty != 0.0 or self.frequency_penalty != 0.0
 
-    @property
-    def is_argmax(self) -> bool:
-        """Is the token simply that of the highest logit, with nothing else asked for?"""
-        return self.temperature == 0.0 and self.logprobs == 0 and not self.has_penalties
-
     def check(self) -> None:
         """Raises ConfigError for the first value outside its range, NaN included."""
         _within("temperature", self.temperature, 0.0 <= self.temperature < math.inf, "0 (greedy) or more")
