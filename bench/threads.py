@@ -18,7 +18,7 @@ from tutor.llama import kv
 from tutor.llama.batch import Batch
 from tutor.llama.context import Context, ContextConfig
 from tutor.llama.model import Model, find_model
-from tutor.llama.threads import ThreadGovernor
+from tutor.llama.threads import ThreadGovernor, idle_seconds
 
 PROMPT = "Once upon a time, there was"
 CELLS = 256  # of one slot
@@ -86,7 +86,7 @@ def main() -> int:
     with Model.load(find_model()) as model:
         decoders = {size: Decoder(model, size) for size in BATCHES}
         governors = {
-            size: ThreadGovernor(args.threads, decoder.context.set_threads, time.perf_counter)
+            size: ThreadGovernor(args.threads, decoder.context.set_threads, time.perf_counter, idle_seconds)
             for size, decoder in decoders.items()
         }
         for index in range(args.rounds):

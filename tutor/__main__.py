@@ -1,4 +1,4 @@
-from tutor.cli.main import main
+from tutor.cli.entry import main
 
 if __name__ == "__main__":
     main()

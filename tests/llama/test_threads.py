@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tutor.llama.threads import DECODE_TOKENS, SHORTEST, ThreadGovernor
+from tutor.llama.threads import DECODE_TOKENS, SHORTEST, ThreadGovernor, idle_seconds
 
 Cost = Callable[[int, random.Random], float]  # threads -> seconds a token
 
@@ -22,12 +24,18 @@ RUINED = {1: 0.06, 2: 1.2}  # seen beside four busy processes
 class Machine:
     """A clock that moves only while a step runs, by what the step costs with the threads that were set."""
 
-    def __init__(self, max_threads: int, seed: int = 0) -> None:
+    def __init__(
+        self, max_threads: int, seed: int = 0, idle_cores: Callable[[], float] | None = None
+    ) -> None:
+        self.idle = 0.0
+        self._idle_cores = idle_cores
         self.now = 0.0
         self.threads = 0
         self.sets = 0
         self.rng = random.Random(seed)
-        self.governor = ThreadGovernor(max_threads, self.set_threads, lambda: self.now)
+        self.governor = ThreadGovernor(
+            max_threads, self.set_threads, lambda: self.now, (lambda: self.idle) if idle_cores else None
+        )
 
     def set_threads(self, count: int) -> None:
         assert count != self.threads, "a count that is set already is not set again"
@@ -37,7 +45,10 @@ class Machine:
     def step(self, cost: Cost, tokens: int = 1) -> None:
         with self.governor.step(tokens) as count:
             assert count == self.threads == self.governor.current
-            self.now += tokens * cost(count, self.rng)
+            seconds = tokens * cost(count, self.rng)
+            self.now += seconds
+            if self._idle_cores is not None:
+                self.idle += seconds * max(0.0, self._idle_cores() - count)
         self.governor.check_integrity()
 
     def run(self, seconds: float, cost: Cost, tokens: int = 1) -> float:
@@ -223,3 +234,33 @@ def test_a_crowd_that_comes_costs_one_long_step_and_one_that_leaves_is_noticed()
         while machine.governor.chosen["decode"] == 1:
             machine.step(steady(QUIET))
         assert machine.now - start < 20.0
+
+
+def test_more_threads_are_not_tried_without_a_core_for_them() -> None:
+    """`free`: cores that others leave, ours included."""
+    free = 2.0
+    machine = Machine(2, idle_cores=lambda: free)
+    machine.run(3.0, steady(QUIET))
+    assert machine.governor.chosen["decode"] == 2
+    free = 1.0
+    start = machine.now
+    while machine.governor.chosen["decode"] == 2:
+        machine.step(wild(RUINED))
+    assert machine.now - start < 6.0
+    before = machine.sets
+    assert machine.run(60.0, wild(RUINED)) > 0.95 / RUINED[1]
+    assert machine.sets - before <= 2
+    free = 2.0
+    start = machine.now
+    while machine.governor.chosen["decode"] == 1:
+        machine.step(steady(QUIET))
+    assert machine.now - start < 1.2, "the crowd has left: noticed as soon as after a single neighbour"
+
+
+def test_idle_time_is_read_where_there_is_any(tmp_path: Path) -> None:
+    stat = tmp_path / "stat"
+    stat.write_text("cpu  10 20 30 4000 500 0 7 0 0 0\ncpu0 1 2 3 4 5\n", "ascii")
+    assert idle_seconds(stat) == pytest.approx(4500 / os.sysconf("SC_CLK_TCK"))
+    stat.write_text("something else", "ascii")
+    assert idle_seconds(stat) is None
+    assert idle_seconds(tmp_path / "none") is None

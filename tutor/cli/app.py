@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
 if TYPE_CHECKING:
     from textual.screen import Screen
 
@@ -27,18 +25,19 @@ def run_app(
     lab: str | None = None,
     knobs: Mapping[str, object] | None = None,
     trace: Path | None = None,
+    at: int | None = None,
     fps: int = FPS,
 ) -> int:
     """Run until the learner quits; returns the exit code.
 
-    `lab` opens that lab instead of the map (with `knobs`), `trace` plays a saved trace. `fps` is the
-    highest rate at which a lab repaints.
+    `lab` opens that lab instead of the map (with `knobs`), `trace` plays a saved trace (from step `at`).
+    `fps` is the highest rate at which a lab repaints.
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        click.echo(
+        print(
             "The full-screen tutor needs a terminal. Without one, `tutor list`, `tutor lesson`, "
             "`tutor check` and the other commands work; see `tutor --help`.",
-            err=True,
+            file=sys.stderr,
         )
         return COULD_NOT_RUN
     from tutor.curriculum.errors import CourseError
@@ -48,7 +47,7 @@ def run_app(
     try:
         course = load_course()
     except CourseError as error:
-        click.echo(f"The course cannot be read: {error}", err=True)
+        print(f"The course cannot be read: {error}", file=sys.stderr)
         return COULD_NOT_RUN
     from tutor.ui.app import TutorApp
     from tutor.ui.services import Services
@@ -61,14 +60,14 @@ def run_app(
         workspace=Path(workspace).expanduser() if workspace else None,
         fps=fps,
     )
-    first = _first_screen(services, lab, knobs or {}, trace) if lab or trace else None
+    first = _first_screen(services, lab, knobs or {}, trace, at) if lab or trace else None
     app = TutorApp(services, ascii_only=needs_ascii(ascii_only), first=first)
     app.run()
     return app.return_code or 0
 
 
 def _first_screen(
-    services: Services, lab: str | None, knobs: Mapping[str, object], trace: Path | None
+    services: Services, lab: str | None, knobs: Mapping[str, object], trace: Path | None, at: int | None
 ) -> Callable[[], Screen[None]]:
     """What makes the lab's screen. The caller has checked the lab's id, the knobs and the trace."""
     from tutor.labs.registry import get_kind
@@ -78,4 +77,4 @@ def _first_screen(
     store = read_trace(trace) if trace is not None else None
     kind = get_kind(store.header.lab if store is not None else lab or "")
     settings = kind.settings(store.header.knobs if store is not None else knobs)
-    return lambda: LabScreen(services, kind, settings, trace=store)
+    return lambda: LabScreen(services, kind, settings, trace=store, at=at)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -20,7 +21,11 @@ def command() -> None:
 @click.option("--exercises", type=click.Path(path_type=Path), help="Another folder of exercises.")
 @click.pass_context
 def lint(ctx: click.Context, idents: tuple[str, ...], exercises: Path | None) -> None:
-    """Prove that exercises are whole: starter fails, solution passes, every mutant fails as it says."""
+    """Prove that lessons and exercises are whole.
+
+    Lessons (without an ID): the graph, every text rendered, every question asked with fresh numbers.
+    Exercises: the starter fails, the solution passes, every mutant fails as it says.
+    """
     from tutor.grading.lint import lint_exercises
 
     def report(ident: str, problems: tuple[str, ...]) -> None:
@@ -29,11 +34,22 @@ def lint(ctx: click.Context, idents: tuple[str, ...], exercises: Path | None) ->
             click.echo(f"  {problem}")
 
     with explained():
+        lessons_clean = bool(idents) or _lint_lessons(report)
         chosen = idents or exercise_ids(exercises)
         items = [find_exercise(ident, exercises) for ident in chosen]
         clean = lint_exercises(items, ctx.obj["model"], report)
-    if not clean:
+    if not (clean and lessons_clean):
         raise click.exceptions.Exit(FAILED)
+
+
+def _lint_lessons(report: Callable[[str, tuple[str, ...]], None]) -> bool:
+    from tutor.curriculum.lint import lint_course
+
+    clean = True
+    for what, problems in lint_course():
+        report(f"lesson {what}", problems)
+        clean = clean and not problems
+    return clean
 
 
 @command.command("mutate")

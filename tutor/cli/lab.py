@@ -125,7 +125,9 @@ def command(
     if not (headless or plain or trace_path):
         from tutor.cli.app import run_app
 
-        sys.exit(run_app(model=obj["model"], workspace=obj["workspace"], ascii_only=obj["ascii"], lab=lab_id))
+        sys.exit(
+            run_app(obj["model"], obj["workspace"], obj["ascii"], lab=lab_id, knobs=knobs, fps=obj["fps"])
+        )
     sys.exit(_run(kind, knobs, obj["model"], plain, trace_path))
 
 

@@ -53,22 +53,18 @@ class LazyGroup(click.Group):
 @click.version_option(__version__, prog_name="inference-tutor")
 @click.option("--model", metavar="PATH.gguf", help="Use this model instead of the bundled SmolLM2-135M.")
 @click.option("--workspace", metavar="DIR", help="Folder of your exercise files (default ~/inference-tutor).")
+@click.option("--fps", type=click.IntRange(1, 60), default=10, help="Most repaints of a lab a second (10).")
 @click.option("--ascii", "ascii_only", is_flag=True, help="Draw with ASCII characters only.")
 @click.pass_context
-def cli(ctx: click.Context, model: str | None, workspace: str | None, ascii_only: bool) -> None:
+def cli(ctx: click.Context, model: str | None, workspace: str | None, fps: int, ascii_only: bool) -> None:
     """Learn how LLM inference and serving work, in your terminal, on a real engine.
 
     Without a command, opens the full-screen tutor.
 
     Exit codes: 0 done or passed, 1 failed, 2 wrong usage, 3 could not run.
     """
-    ctx.obj = {"model": model, "workspace": workspace, "ascii": ascii_only}
+    ctx.obj = {"model": model, "workspace": workspace, "ascii": ascii_only, "fps": fps}
     if ctx.invoked_subcommand is None:
         from tutor.cli.app import run_app
 
-        ctx.exit(run_app(model=model, workspace=workspace, ascii_only=ascii_only))
-
-
-def main() -> None:
-    """Entry point of the console script."""
-    cli(prog_name="tutor")
+        ctx.exit(run_app(model=model, workspace=workspace, ascii_only=ascii_only, fps=fps))

@@ -19,7 +19,9 @@ COULD_NOT_RUN = 3
 @click.command(name="replay", help="Play a saved trace.")
 @click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
 @click.option("--plain", is_flag=True, help="Print every step as text.")
-@click.option("--at", "step", type=int, metavar="STEP", help="Open at this step (with --plain: print it only).")
+@click.option(
+    "--at", "step", type=int, metavar="STEP", help="Open at this step (with --plain: print it only)."
+)
 @click.option(
     "--perfetto", type=click.Path(path_type=Path), help="Convert to a Chrome/Perfetto trace file instead."
 )
@@ -44,7 +46,7 @@ def command(obj: dict[str, Any], path: Path, plain: bool, step: int | None, perf
     if not plain:
         from tutor.cli.app import run_app
 
-        sys.exit(run_app(model=obj["model"], workspace=obj["workspace"], ascii_only=obj["ascii"], trace=path))
+        sys.exit(run_app(obj["model"], obj["workspace"], obj["ascii"], trace=path, at=step, fps=obj["fps"]))
     if step is not None and not 0 <= step <= store.last_step:
         raise click.UsageError(f"The trace has steps 0 to {store.last_step}, not {step}.")
     playback = Playback(store, follow=False)

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tutor.curriculum.dag import Course, stages
 from tutor.curriculum.errors import CourseError
-from tutor.curriculum.render import LessonText, render_file, split_sections
 from tutor.curriculum.schema import (
     ChoiceSpec,
     LabSpec,
@@ -21,6 +21,9 @@ from tutor.curriculum.schema import (
     Values,
 )
 from tutor.curriculum.toml_file import line_of, read_text, read_toml
+
+if TYPE_CHECKING:
+    from tutor.curriculum.render import LessonText
 
 _FOLDER = re.compile(r"(\d{2})-([a-z0-9]+(?:-[a-z0-9]+)*)")
 
@@ -48,6 +51,8 @@ def read_lesson(lesson: Lesson) -> LessonText:
     if not lesson.written:
         raise CourseError(f"The lesson {lesson.id} is not written yet. `tutor list` shows which ones are.")
     path = lesson.folder / "lesson.md"
+    from tutor.curriculum.render import render_file, split_sections  # not needed to paint the map
+
     return split_sections(render_file(path), path)
 
 

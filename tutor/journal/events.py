@@ -6,7 +6,7 @@ Every event has an `id` of its own, so that two journals can be merged without c
 
 from __future__ import annotations
 
-import secrets
+import os
 import time as clock
 
 import msgspec
@@ -17,7 +17,7 @@ SCHEMA_VERSION = 1
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=True):
     """Base of all events; the JSON field `type` holds the class name."""
 
-    id: str = msgspec.field(default_factory=lambda: secrets.token_hex(8))
+    id: str = msgspec.field(default_factory=lambda: os.urandom(8).hex())
     time: float = msgspec.field(default_factory=clock.time)
 
 

@@ -5,16 +5,19 @@ busy neighbour two can be many times slower, since each barrier waits for the th
 neighbour that comes shows in the time of the steps. One that leaves does not show while one thread computes:
 so the governor tries the next count now and then, for a few steps, and stays where it is faster.
 
-Trying has a price: the slower the count tried last time, the longer the wait before the next try.
+Trying has a price: the slower the count tried last time, the longer the wait before the next try. And where
+the system tells how many cores are idle, more threads are not tried while there is no core for them.
 """
 
 from __future__ import annotations
 
 import math
+import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 Kind = Literal["decode", "prefill"]
@@ -33,6 +36,43 @@ FREER = 0.5  # a present mean below this share of usual: somebody left, so the w
 FOLLOW = 0.05  # how fast "usual" follows what is seen
 PRICE = 20.0  # wait this many times the time that a lost trial cost: 5% of all time at most …
 SHORTEST, LONGEST = 0.7, 60.0  # … within these seconds
+IDLE = 0.5  # of a core, at least, for one more thread to be tried
+BRIEF, STALE = 0.1, 2.0  # seconds over which idle time is looked at
+
+IdleSeconds = Callable[[], float | None]
+PROC_STAT = Path("/proc/stat")
+
+
+def idle_seconds(path: Path = PROC_STAT) -> float | None:
+    """Seconds that the machine's cores have been idle since it started, added up; None where Linux's
+    /proc/stat (user nice system idle iowait …, in ticks) is not to be had.
+    """
+    try:
+        fields = path.read_text("ascii").split(maxsplit=6)
+        return (int(fields[4]) + int(fields[5])) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+class _IdleCores:
+    """Is there an idle core? Looked at only when a trial is due."""
+
+    def __init__(self, read: IdleSeconds | None) -> None:
+        self._read = read
+        self._then: tuple[float, float] | None = None  # (clock, idle seconds)
+
+    def is_free(self, now: float) -> bool | None:
+        """Was at least IDLE of a core idle lately? None: look again in BRIEF seconds."""
+        idle = self._read() if self._read is not None else None
+        if idle is None:
+            return True
+        then = self._then
+        if then is not None and now - then[0] < BRIEF:
+            return None
+        self._then = (now, idle)
+        if then is None or now - then[0] > STALE:
+            return None
+        return idle - then[1] >= IDLE * (now - then[0])
 
 
 @dataclass(slots=True)
@@ -58,8 +98,9 @@ class _Wait:
 class _Lane:
     """The choice for one kind of step. Times are in units of `usual`, seconds a token by size of step."""
 
-    def __init__(self, max_threads: int) -> None:
+    def __init__(self, max_threads: int, cores: _IdleCores) -> None:
         self.max_threads = max_threads
+        self._cores = cores
         self.count = 1
         self.candidate: int | None = None
         self.usual: dict[int, float] = {}
@@ -98,9 +139,18 @@ class _Lane:
         for direction in (first, -first):
             candidate = self.count + direction
             in_range = 1 <= candidate <= self.max_threads
-            if in_range and self._waits[direction].is_over(now, worse):
+            may_try = in_range and self._waits[direction].is_over(now, worse)
+            if may_try and (direction < 0 or self._has_core(now)):
                 return candidate
         return None
+
+    def _has_core(self, now: float) -> bool:
+        """May more threads be tried now? If not, it is asked again a little later."""
+        free = self._cores.is_free(now)
+        if not free:
+            wait = self._waits[1]
+            wait.due = wait.early = now + (BRIEF if free is None else SHORTEST - BRIEF)
+        return bool(free)
 
     def saw(self, tokens: int, seconds: float, now: float) -> None:
         """A step of the count that `threads` named has ended."""
@@ -147,17 +197,25 @@ class ThreadGovernor:
 
     max_threads: never more than these; leave a core to a screen that is drawn meanwhile. set_threads(count)
     is called between steps, only when the count changes (`Context.set_threads`). clock: seconds, monotonic.
+    idle: `idle_seconds`, or None to go by the time of the steps alone.
     Around each decode: `with governor.step(number_of_tokens): context.decode(batch)`.
     """
 
     def __init__(
-        self, max_threads: int, set_threads: Callable[[int], None], clock: Callable[[], float]
+        self,
+        max_threads: int,
+        set_threads: Callable[[int], None],
+        clock: Callable[[], float],
+        idle: IdleSeconds | None = None,
     ) -> None:
         if max_threads < 1:
             raise ValueError(f"max_threads is {max_threads}; it has to be 1 or more")
         self._set_threads = set_threads
         self._clock = clock
-        self._lanes: dict[Kind, _Lane] = {"decode": _Lane(max_threads), "prefill": _Lane(max_threads)}
+        self._lanes: dict[Kind, _Lane] = {
+            "decode": _Lane(max_threads, _IdleCores(idle)),
+            "prefill": _Lane(max_threads, _IdleCores(idle)),
+        }
         self.current = 0  # what was set last; 0 before the first step
 
     @property

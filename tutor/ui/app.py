@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import App
@@ -66,6 +67,11 @@ class TutorApp(App[int]):
         screen = self._first()
         self._load_screen_css(screen)  # Textual does this for pushed screens only
         return screen
+
+    def on_ready(self) -> None:
+        """The first paint is done: collect garbage from now on, but never look at what start-up made."""
+        gc.freeze()
+        gc.enable()
 
     async def on_unmount(self) -> None:
         await self.services.close()

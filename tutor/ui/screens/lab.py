@@ -94,10 +94,13 @@ class LabScreen(TutorScreen):
         watch: tuple[str, ...] = (),
         lesson: str = "",
         trace: TraceStore | None = None,
+        at: int | None = None,
     ) -> None:
         super().__init__(services)
         self.kind = kind
         self.session = services.lab(kind, knobs, trace)
+        if at is not None and self.session.playback is not None:
+            self.session.playback.seek(at)
         self._lab_title = (title or kind.title).upper()
         self._watch = watch
         self._lesson = lesson
