@@ -51,22 +51,26 @@ def test_lfu_evicts_what_was_used_least() -> None:
 
 def test_cost_evicts_what_saves_least_per_byte() -> None:
     store = make(warm=100, cold=0, policy="cost")
-    put(store, 1, num_bytes=40, num_tokens=30)  # 7.5 ms a byte
-    put(store, 2, num_bytes=40, num_tokens=60)
-    put(store, 3, num_bytes=20, num_tokens=10)  # 5 ms a byte, although it is the newest
-    put(store, 4, num_bytes=15, num_tokens=20)
-    assert where(store) == {1: "warm", 2: "warm", 4: "warm"}
+    put(store, 1, num_bytes=60, num_tokens=40)  # 6.7 ms a byte, although it saves most in all
+    put(store, 2, num_bytes=20, num_tokens=20)  # 10 ms a byte
+    put(store, 3, num_bytes=30, num_tokens=30)
+    assert where(store) == {2: "warm", 3: "warm"}
+    put(store, 4, num_bytes=10, num_tokens=5)
+    put(store, 5, num_bytes=50, num_tokens=50)
+    assert where(store) == {2: "warm", 3: "warm", 5: "warm"}, "the newest was not worth least"
 
 
 def test_cost_counts_old_uses_less_than_new_ones() -> None:
-    store = make(warm=100, cold=0, policy="cost")
-    loved, used = put(store, 1), put(store, 2)
-    for _ in range(4):
+    store = make(warm=120, cold=0, policy="cost")
+    loved, used, other = put(store, 1), put(store, 2), put(store, 3)
+    for _ in range(20):
         store.fetch(loved)
-    for _ in range(3 * HALF_LIFE):
+    for _ in range(3 * HALF_LIFE):  # 21 uses are worth 2.6 after that
+        store.fetch(other)
+    for _ in range(5):
         store.fetch(used)
-    put(store, 3)
-    assert where(store) == {2: "warm", 3: "warm"}
+    put(store, 4)
+    assert where(store) == {2: "warm", 3: "warm", 4: "warm"}
 
 
 def test_cost_drops_what_recomputes_faster_than_it_loads() -> None:

@@ -206,6 +206,16 @@ def test_moves_are_told_in_order_with_their_reasons() -> None:
     store.check_integrity()
 
 
+def test_what_is_evicted_on_its_way_down_is_told_as_it_was_stored() -> None:
+    told: list[SequenceMoved] = []
+    store = make(warm=50, cold=10, codecs={"cold": "half"}, on_move=told.append)
+    first = put(store, 1)
+    assert not store.demote(first)
+    last = told[-1]
+    assert (last.from_tier, last.to_tier, last.num_bytes, last.encoding) == ("warm", "", 40, "none")
+    assert last.reason == "asked for; cold cannot hold it"
+
+
 @pytest.mark.parametrize("loss", ["file", "flip", "codec"])
 def test_lost_bytes_are_a_miss_and_the_entry_is_gone(tmp_path: Path, loss: str) -> None:
     with DiskShelf(tmp_path) as shelf:
