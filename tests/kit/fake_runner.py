@@ -7,17 +7,20 @@ changes the next token: any mistake of the ledger shows as different output.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import pickle
+from collections.abc import Callable, Sequence
 
 from tutor.serving.outputs import (
     KVOperation,
     ModelRunnerOutput,
     ScheduledRequest,
     SchedulerOutput,
+    SeqArchive,
     SeqClear,
     SeqCopy,
     SeqDrop,
     SeqKeep,
+    SeqLoad,
     SeqRemove,
     SeqRestore,
     SeqSave,
@@ -31,6 +34,7 @@ class FakeRunner:
         self.num_cells = num_cells
         self.cells: dict[int, tuple[int, int, set[int]]] = {}  # cell -> position, token, sequences
         self.saved: dict[str, list[tuple[int, int]]] = {}  # swapped out
+        self.archive: Callable[[list[int], str, bool, bytes], None] | None = None
         self.clock = 0.0
         self.num_steps = 0
 
@@ -48,6 +52,14 @@ class FakeRunner:
                 self.apply([SeqRemove(seq) for seq in op.seqs])
             elif isinstance(op, SeqSave):
                 self.saved[op.key] = self.visible(op.seq)
+            elif isinstance(op, SeqArchive):
+                if self.archive is not None:
+                    self.archive(op.token_ids, op.salt, op.lossy, pickle.dumps(self.visible(op.seq)))
+            elif isinstance(op, SeqLoad):
+                assert not self.positions(op.seq)
+                free = iter(sorted(set(range(self.num_cells)) - set(self.cells)))
+                for position, token in pickle.loads(op.blob)[: op.num_tokens]:
+                    self.cells[next(free)] = (position, token, {op.seq})
             elif isinstance(op, SeqDrop):
                 del self.saved[op.key]
             elif isinstance(op, SeqRestore):

@@ -8,6 +8,7 @@ from tutor.serving.config import EngineConfig
 from tutor.serving.core import EngineCore
 from tutor.serving.request import Request
 from tutor.serving.speculator import Speculator
+from tutor.serving.tiering import Tiering
 from tutor.trace.events import TraceHeader, TraceRecord
 from tutor.trace.store import Recorder, TraceStore
 
@@ -15,9 +16,10 @@ STOP = frozenset({7})
 
 
 def build(
-    config: EngineConfig, speculator: Speculator | None = None
+    config: EngineConfig, speculator: Speculator | None = None, tiering: Tiering | None = None
 ) -> tuple[EngineCore, FakeRunner, TraceStore]:
     runner = FakeRunner(config.num_blocks * config.block_size)
+    runner.archive = tiering.keep if tiering is not None else None
     store = TraceStore(
         TraceHeader(
             lab="test", clock="virtual", provenance="simulated", model="hash",
@@ -25,7 +27,7 @@ def build(
             max_num_batched_tokens=config.max_num_batched_tokens,
         )
     )  # fmt: skip
-    return EngineCore(config, runner, Recorder(store.append, runner.now), speculator), runner, store
+    return EngineCore(config, runner, Recorder(store.append, runner.now), speculator, tiering), runner, store
 
 
 def assert_ledger_equals_cells(core: EngineCore, runner: FakeRunner) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tutor.labs.paged import LISTS, SYSTEM_PROMPT, prompt_text
+from tutor.llama.codec import make_codec
 from tutor.llama.engine import LlamaEngine
 from tutor.llama.model import Model
 from tutor.llama.reference import ReferenceModel
@@ -20,6 +21,10 @@ from tutor.serving.request import Request
 from tutor.serving.sampling import SamplingParams
 from tutor.serving.speculative import OracleDrafter, PromptLookupDrafter
 from tutor.serving.speculator import Speculator
+from tutor.serving.tier_policy import LinearCosts, Link
+from tutor.serving.tier_types import TierConfig
+from tutor.serving.tiering import Tiering
+from tutor.serving.tiers import TierStore
 from tutor.trace.store import TraceStore
 
 TEXTS = (
@@ -217,3 +222,41 @@ def test_eight_arrivals_with_one_new_prefix_compute_it_once(model: Model) -> Non
     own = sum(len(tokens) - 32 for tokens in prompts)
     assert outcome.computed == 32 + own + 8 * (NEW_TOKENS - 1)
     assert outcome.mismatches == 0
+
+
+@pytest.mark.parametrize(("mode", "codec"), [("exact", "none"), ("shared", "none"), ("shared", "turbo4")])
+def test_a_returning_conversation_is_loaded_from_its_tier(
+    model: Model, golden: list[list[int]], mode: Any, codec: str
+) -> None:
+    """Its first answer is part of the second prompt; only what is new is computed."""
+    costs = LinearCosts({"warm": Link(0.001, 1e9)}, 0.01)
+    codecs = {codec: make_codec(codec)} if codec != "none" else {}
+    store = TierStore([TierConfig("warm", 10**8, codec)], costs, codecs=codecs)
+    config = EngineConfig(
+        max_num_seqs=2, max_num_batched_tokens=128, prefix_caching=False, shared_cells=mode == "shared"
+    )
+    engine = LlamaEngine(model, config, mode=mode, watch_cells=mode == "shared")
+    trace = TraceStore(engine.header("test"))
+    core = engine.start(trace.append, tiering=Tiering(store))
+
+    def ask(name: str, tokens: list[int]) -> Request:
+        request = engine.request(name, name, tokens, NEW_TOKENS, ignore_eos=True)
+        core.add_request(request)
+        while core.has_work:
+            core.step()
+            core.scheduler.check_integrity()
+        return request
+
+    first = ask("a", golden[0])
+    second = ask("b", [*golden[0], *first.output_token_ids])
+    mismatches = engine.watcher.num_mismatches if engine.watcher else 0
+    engine.close()
+    loaded = [r.event for r in trace.records if type(r.event).__name__ == "SequenceLoaded"]
+    assert [event.num_tokens for event in loaded] == [len(golden[0]) + NEW_TOKENS - 1]
+    assert "loading takes" in loaded[0].reason and second.lossy == (codec != "none")
+    assert mismatches == 0
+    again = run(model, [golden[0] + first.output_token_ids], mode, max_num_batched_tokens=128)
+    if codec == "none":
+        assert second.output_token_ids == again.tokens[0]
+    store.clear()
+    assert store.used_bytes() == 0

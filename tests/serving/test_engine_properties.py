@@ -8,12 +8,18 @@ from hypothesis import strategies as st
 from serving_kit import STOP, assert_ledger_equals_cells, build
 
 from tutor.serving.config import EngineConfig
+from tutor.serving.core import EngineCore
 from tutor.serving.draft_length import FixedDraftLength
 from tutor.serving.errors import RequestTooLarge
 from tutor.serving.request import Request
 from tutor.serving.speculative import CallbackDrafter, PromptLookupDrafter
 from tutor.serving.speculator import Speculator
+from tutor.serving.tier_policy import LinearCosts, Link
+from tutor.serving.tier_types import TierConfig
+from tutor.serving.tiering import Tiering
+from tutor.serving.tiers import TierStore
 from tutor.trace.playback import Playback
+from tutor.trace.store import TraceStore
 
 
 def make_config(**settings: object) -> EngineConfig:
@@ -66,6 +72,28 @@ DRAFTERS = {
 }
 
 
+def make_tiering(capacity: int) -> Tiering:
+    """Two tiers of that many bytes; loading is always faster than computing."""
+    costs = LinearCosts({"warm": Link(0.0, 1e12), "cold": Link(0.0, 1e12)}, 1.0)
+    tiers = (TierConfig("warm", capacity), TierConfig("cold", 2 * capacity))
+    return Tiering(TierStore(tiers, costs, block_size=2), min_tokens=2)
+
+
+def assert_nothing_is_left(
+    core: EngineCore, runner: FakeRunner, store: TraceStore, tiering: Tiering | None
+) -> None:
+    """No leaked block, slot or tier byte, in the engine and in the fold of its trace."""
+    assert core.scheduler.kv.pool.num_used == 0 and not runner.saved
+    assert all(not runner.positions(slot) for slot in range(core.config.max_num_seqs))
+    if tiering is not None:
+        tiering.store.clear()
+        assert tiering.store.used_bytes() == 0
+        tiering.check_integrity()
+    playback = Playback(store)
+    view = playback.view.serving
+    assert view.num_used_blocks == 0 and all(slot.request_id is None for slot in view.slots)
+
+
 @settings(max_examples=500, deadline=None)
 @given(
     config=configs,
@@ -73,11 +101,15 @@ DRAFTERS = {
     arrivals=st.lists(st.integers(0, 6), min_size=8, max_size=8),
     abort_at=st.one_of(st.none(), st.tuples(st.integers(0, 7), st.integers(1, 12))),
     drafts=st.tuples(st.sampled_from(sorted(DRAFTERS)), st.integers(1, 5)),
+    capacity=st.sampled_from([0, 0, 400, 4000]),
 )
-def test_random_workloads(config, workload, arrivals, abort_at, drafts) -> None:  # type: ignore[no-untyped-def]
+def test_random_workloads(  # type: ignore[no-untyped-def]
+    config, workload, arrivals, abort_at, drafts, capacity
+) -> None:
     make = DRAFTERS[drafts[0]]
     speculator = Speculator(make(), FixedDraftLength(drafts[1])) if make else None
-    core, runner, store = build(config, speculator)
+    tiering = make_tiering(capacity) if capacity else None
+    core, runner, store = build(config, speculator, tiering)
     shared = [[], list(range(10, 20)), list(range(30, 37))]
     requests: list[Request] = []
     pending: list[tuple[int, Request]] = []
@@ -114,8 +146,4 @@ def test_random_workloads(config, workload, arrivals, abort_at, drafts) -> None:
         else:
             assert request.output_token_ids == expected
             assert request.status.value == ("stop" if expected[-1] in STOP else "length")
-    assert core.scheduler.kv.pool.num_used == 0 and not runner.saved
-    assert all(not runner.positions(slot) for slot in range(config.max_num_seqs))
-    playback = Playback(store)
-    view = playback.view.serving
-    assert view.num_used_blocks == 0 and all(slot.request_id is None for slot in view.slots)
+    assert_nothing_is_left(core, runner, store, tiering)

@@ -15,6 +15,7 @@ from tutor.serving.errors import ConfigError
 from tutor.serving.request import Request
 from tutor.serving.sampling import SamplingParams
 from tutor.serving.speculator import Speculator
+from tutor.serving.tiering import Tiering
 from tutor.trace.events import TraceHeader
 from tutor.trace.store import Recorder, Sink
 
@@ -81,11 +82,17 @@ class LlamaEngine:
             knobs=knobs or {},
         )
 
-    def start(self, sink: Sink | None = None, speculator: Speculator | None = None) -> EngineCore:
+    def start(
+        self,
+        sink: Sink | None = None,
+        speculator: Speculator | None = None,
+        tiering: Tiering | None = None,
+    ) -> EngineCore:
         """Make the core; its records go to `sink`, if there is one."""
-        runner = LlamaRunner(self.context, on_logits=self._on_logits)
+        keep = tiering.keep if tiering is not None else None
+        runner = LlamaRunner(self.context, on_logits=self._on_logits, archive=keep)
         recorder = Recorder(sink, runner.now) if sink is not None else None
-        core = EngineCore(self.config, runner, recorder, speculator)
+        core = EngineCore(self.config, runner, recorder, speculator, tiering)
         if self._watch_cells and recorder is not None:
             kv = core.scheduler.kv
             self.watcher = CellWatcher(kv.ledger, kv.table, self.config.block_size)

@@ -19,10 +19,12 @@ from tutor.serving.outputs import (
     ModelRunnerOutput,
     ScheduledRequest,
     SchedulerOutput,
+    SeqArchive,
     SeqClear,
     SeqCopy,
     SeqDrop,
     SeqKeep,
+    SeqLoad,
     SeqRemove,
     SeqRestore,
     SeqSave,
@@ -45,6 +47,7 @@ class LlamaRunner:
         context: Context,
         *,
         on_logits: LogitsHook | None = None,
+        archive: Callable[[list[int], str, bool, bytes], None] | None = None,
     ) -> None:
         self.context = context
         self._batch = Batch(context.n_batch, slots_per_token=1)
@@ -52,6 +55,7 @@ class LlamaRunner:
         self._watcher: CellWatcher | None = None
         self._on_cells: Callable[[CellMapRead], None] | None = None
         self._on_logits = on_logits
+        self._archive = archive
 
     def watch(self, watcher: CellWatcher, on_cells: Callable[[CellMapRead], None]) -> None:
         """Compare the ledger with llama.cpp's cell map at every step from now on."""
@@ -83,6 +87,12 @@ class LlamaRunner:
                     kv.restore(self.context, seq, self._saved.pop(key))
                 case SeqDrop(key):
                     del self._saved[key]
+                case SeqArchive(seq, token_ids, salt, lossy):
+                    if self._archive is not None:
+                        self._archive(token_ids, salt, lossy, kv.save(self.context, seq))
+                case SeqLoad(seq, blob, num_tokens):
+                    kv.restore(self.context, seq, blob)
+                    kv.seq_rm(self.context, seq, num_tokens)
 
     def execute(self, output: SchedulerOutput) -> ModelRunnerOutput:
         started = time.perf_counter()

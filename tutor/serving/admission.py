@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from tutor.serving.errors import ensure
+from tutor.serving.config import EngineConfig
+from tutor.serving.errors import RequestTooLarge, ensure
 from tutor.serving.request import Request
 
 CachedTokens = Callable[[Request], int]
@@ -78,3 +79,21 @@ class WaitingQueue:
         ensure(len(ids) == len(set(ids)), "a request waits twice")
         queued = {r.request_id for r in self._queue}
         ensure(queued == self._passed_over.keys(), "the counts of passed-over requests are stale")
+
+
+def check_size(request: Request, config: EngineConfig) -> None:
+    """RequestTooLarge for a request that could not run even alone."""
+    longest = request.num_prompt_tokens + request.max_tokens
+    needed = -(-longest // config.block_size)
+    if needed > config.num_blocks:
+        raise RequestTooLarge(
+            f"Request {request.request_id} needs {needed} blocks of {config.block_size} tokens "
+            f"({request.num_prompt_tokens} prompt + {request.max_tokens} output); "
+            f"there are {config.num_blocks}."
+        )
+    # A preempted request is recomputed with its output, which then has to fit as well.
+    if not config.chunked_prefill and longest > config.max_num_batched_tokens:
+        raise RequestTooLarge(
+            f"Request {request.request_id} may grow to {longest} tokens; without chunked prefill "
+            f"they must fit the budget of {config.max_num_batched_tokens} tokens a step."
+        )

@@ -9,6 +9,7 @@ from tutor.serving.request import Request
 from tutor.serving.runner import ModelRunner
 from tutor.serving.scheduler import Scheduler
 from tutor.serving.speculator import Speculator
+from tutor.serving.tiering import Tiering
 from tutor.serving.tracing import Tracer
 from tutor.trace import events as ev
 from tutor.trace.store import Recorder
@@ -26,12 +27,13 @@ class EngineCore:
         runner: ModelRunner,
         recorder: Recorder | None = None,
         speculator: Speculator | None = None,
+        tiering: Tiering | None = None,
     ) -> None:
         self.config = config
         self.runner = runner
         self._record = recorder
         tracer = Tracer(recorder)
-        self.scheduler = Scheduler(config, tracer, speculator)
+        self.scheduler = Scheduler(config, tracer, speculator, tiering)
         self._books = Bookkeeper(self.scheduler, tracer, runner.piece)
 
     def add_request(self, request: Request) -> None:

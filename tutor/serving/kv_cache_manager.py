@@ -10,10 +10,20 @@ from tutor.serving.block_pool import BlockPool, KVCacheBlock
 from tutor.serving.config import EngineConfig
 from tutor.serving.errors import ensure
 from tutor.serving.ledger import CellOwners, cell_owners
-from tutor.serving.outputs import KVOperation, SeqCopy, SeqDrop, SeqRemove, SeqRestore, SeqSave
+from tutor.serving.outputs import (
+    KVOperation,
+    SeqArchive,
+    SeqCopy,
+    SeqDrop,
+    SeqLoad,
+    SeqRemove,
+    SeqRestore,
+    SeqSave,
+)
 from tutor.serving.parking import Parking
 from tutor.serving.prefix_cache import Link, extend_chain
 from tutor.serving.request import Request
+from tutor.serving.tiering import Loadable
 from tutor.serving.tracing import Tracer
 
 
@@ -135,7 +145,7 @@ class KVCacheManager:
         """Offer blocks that became full to the prefix cache; call after `num_computed_tokens` moved."""
         full = request.num_computed_tokens // self._size
         first = request.num_stored_blocks
-        if first >= full or not self.config.prefix_caching:
+        if first >= full or not self.config.prefix_caching or request.lossy:
             return
         links = self._links(request)
         stored = self.pool.store(request.block_table[first:full], links[first:full])
@@ -181,6 +191,23 @@ class KVCacheManager:
         self._operations.append(SeqRestore(request.request_id, request.slot))
         request.num_computed_tokens = request.num_swapped_tokens
         request.num_swapped_tokens = 0
+
+    def load(self, request: Request, saved: Loadable) -> None:
+        """Take blocks for a sequence from the tiers and put it into the request's lane."""
+        assert request.slot is not None
+        self._holders[request.request_id] = request
+        self.allocate(request, saved.num_tokens)
+        self._operations.append(SeqLoad(request.slot, saved.blob, saved.num_tokens))
+        request.num_computed_tokens = request.num_cached_tokens = saved.num_tokens
+        request.lossy = saved.lossy
+        self._tell.loaded(request, saved)
+        self.store_full_blocks(request)
+
+    def archive(self, request: Request) -> None:
+        """Hand a copy of the lane to the tiers, before it is freed."""
+        assert request.slot is not None
+        held = request.token_ids[: request.num_computed_tokens]
+        self._operations.append(SeqArchive(request.slot, held, request.cache_salt, request.lossy))
 
     def drop_swapped(self, request: Request) -> None:
         """Forget a saved lane whose request ended while it waited."""

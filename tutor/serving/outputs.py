@@ -57,7 +57,24 @@ class SeqDrop(msgspec.Struct, frozen=True):
     key: str
 
 
-KVOperation = SeqCopy | SeqRemove | SeqKeep | SeqClear | SeqSave | SeqRestore | SeqDrop
+class SeqArchive(msgspec.Struct, frozen=True):
+    """Hand a copy of sequence `seq`, which holds `token_ids`, to the tiers."""
+
+    seq: int
+    token_ids: list[int]
+    salt: str
+    lossy: bool
+
+
+class SeqLoad(msgspec.Struct, frozen=True):
+    """Put a saved state into the empty sequence `seq` and cut it to `num_tokens` positions."""
+
+    seq: int
+    blob: bytes
+    num_tokens: int
+
+
+KVOperation = SeqCopy | SeqRemove | SeqKeep | SeqClear | SeqSave | SeqRestore | SeqDrop | SeqArchive | SeqLoad
 
 
 class TokenLogprob(msgspec.Struct, frozen=True):

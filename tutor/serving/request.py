@@ -60,6 +60,7 @@ class Request:
     num_stored_blocks: int = 0  # leading blocks that were offered to the prefix cache
     computing: int = 0  # hash of the block that it is computing now, for those who wait for it
     num_swapped_tokens: int = 0  # KV that was saved in host memory
+    lossy: bool = False  # part of its KV came from a lossy tier, so its blocks are not shared
     drafts: list[int] = field(default_factory=list)  # guesses that the running step verifies
     draft_source: str = ""
     logprobs: list[TokenLogprob] = field(

@@ -7,56 +7,33 @@ the front of the waiting queue, and is recomputed or restored later.
 
 from __future__ import annotations
 
-from tutor.serving.admission import WaitingQueue
+from tutor.serving.admission import WaitingQueue, check_size
 from tutor.serving.block_pool import KVCacheBlock
 from tutor.serving.config import EngineConfig
-from tutor.serving.errors import RequestTooLarge, UnknownRequest, ensure
+from tutor.serving.errors import UnknownRequest, ensure
 from tutor.serving.kv_cache_manager import KVCacheManager
-from tutor.serving.outputs import ScheduledRequest, SchedulerOutput
+from tutor.serving.outputs import SchedulerOutput
 from tutor.serving.policy import batching_policy
 from tutor.serving.request import Request, RequestStatus
 from tutor.serving.speculator import Speculator
+from tutor.serving.step_plan import StepPlan
+from tutor.serving.tiering import Loadable, Tiering
 from tutor.serving.tracing import Tracer
-
-
-class _Step:
-    """The step being put together: what is given to whom, and how much of the budget is left."""
-
-    __slots__ = ("left", "preempted", "reason", "shares")
-
-    def __init__(self, budget: int) -> None:
-        self.left = budget
-        self.shares: list[ScheduledRequest] = []
-        self.preempted = False
-        self.reason = ""
-
-    def add(self, request: Request, num_tokens: int) -> None:
-        start = request.num_computed_tokens
-        end = start + num_tokens
-        tokens = request.token_ids
-        drafts = request.drafts
-        self.shares.append(
-            ScheduledRequest(
-                request.request_id,
-                request.slot,  # type: ignore[arg-type]  # every running request has one
-                tokens[start:end] + drafts if drafts else tokens[start:end],
-                start,
-                end == len(tokens),
-                tokens,
-                len(tokens) - len(request.prompt_token_ids),
-                request.sampling,
-                len(drafts),
-            )
-        )
-        self.left -= num_tokens + len(drafts)
 
 
 class Scheduler:
     """Owns the waiting and running queues and the slots; every decision goes to the tracer."""
 
-    def __init__(self, config: EngineConfig, tracer: Tracer, speculator: Speculator | None = None) -> None:
+    def __init__(
+        self,
+        config: EngineConfig,
+        tracer: Tracer,
+        speculator: Speculator | None = None,
+        tiering: Tiering | None = None,
+    ) -> None:
         self.config = config
         self.speculator = speculator
+        self.tiering = tiering
         self.policy = batching_policy(config.batching)
         self._tell = tracer
         self.kv = KVCacheManager(config, self._tell)
@@ -70,28 +47,12 @@ class Scheduler:
     def add(self, request: Request) -> None:
         """Queue a request. RequestTooLarge if it could not run even alone; ConfigError for its settings."""
         request.sampling.check()
-        self._check_size(request)
+        check_size(request, self.config)
         if request.request_id in self.requests:
             raise ValueError(f"request id {request.request_id} is already in the engine")
         self.requests[request.request_id] = request
         self.waiting.append(request)
         self._tell.arrived(request, len(self.waiting) - 1)
-
-    def _check_size(self, request: Request) -> None:
-        longest = request.num_prompt_tokens + request.max_tokens
-        needed = self.kv.blocks_for(longest)
-        if needed > self.config.num_blocks:
-            raise RequestTooLarge(
-                f"Request {request.request_id} needs {needed} blocks of {self.config.block_size} tokens "
-                f"({request.num_prompt_tokens} prompt + {request.max_tokens} output); "
-                f"there are {self.config.num_blocks}."
-            )
-        # A preempted request is recomputed with its output, which then has to fit as well.
-        if not self.config.chunked_prefill and longest > self.config.max_num_batched_tokens:
-            raise RequestTooLarge(
-                f"Request {request.request_id} may grow to {longest} tokens; without chunked prefill "
-                f"they must fit the budget of {self.config.max_num_batched_tokens} tokens a step."
-            )
 
     def abort(self, request_id: str) -> None:
         """Finish a request now and free its blocks."""
@@ -114,7 +75,7 @@ class Scheduler:
 
     def schedule(self) -> SchedulerOutput:
         """Decide the next step. It may be empty only when nothing is left to do."""
-        step = _Step(self.config.max_num_batched_tokens)
+        step = StepPlan(self.config.max_num_batched_tokens)
         self.policy.begin_step(len(self.running), len(self.waiting), self.config.max_num_seqs)
         order = self._running_in_order()
         for place, request in enumerate(order):
@@ -140,7 +101,7 @@ class Scheduler:
         prefills = [r for r in self.running if len(r.token_ids) - r.num_computed_tokens != 1]
         return decodes + prefills if self.config.order == "decode_first" else prefills + decodes
 
-    def _schedule_running(self, request: Request, step: _Step) -> None:
+    def _schedule_running(self, request: Request, step: StepPlan) -> None:
         # Written for speed: with hundreds of decodes this is the engine's hottest path.
         num_new = len(request.token_ids) - request.num_computed_tokens
         if num_new > step.left:
@@ -149,7 +110,7 @@ class Scheduler:
         if request.num_computed_tokens + num_new <= holds or self._make_room(request, num_new, step):
             step.add(request, num_new)
 
-    def _make_room(self, request: Request, num_new: int, step: _Step) -> bool:
+    def _make_room(self, request: Request, num_new: int, step: StepPlan) -> bool:
         """Take the blocks that are missing; False if the request itself had to give way."""
         while not self.kv.can_allocate(request, num_new):
             victim = self._victim(step)
@@ -161,7 +122,7 @@ class Scheduler:
         self.kv.allocate(request, num_new)
         return True
 
-    def _draft(self, request: Request, step: _Step, num_others: int) -> None:
+    def _draft(self, request: Request, step: StepPlan, num_others: int) -> None:
         """Guess tokens for the step to verify, from budget and blocks that nobody else needs."""
         assert self.speculator is not None
         limit = min(step.left - 1 - num_others, request.max_tokens - request.num_output_tokens - 1)
@@ -171,7 +132,7 @@ class Scheduler:
             request.drafts = drafts
             request.draft_source = self.speculator.drafter.name
 
-    def _victim(self, step: _Step) -> Request:
+    def _victim(self, step: StepPlan) -> Request:
         """The request that joined last among those that the step has given nothing yet."""
         scheduled = {share.request_id for share in step.shares}
         return next(r for r in reversed(self.running) if r.request_id not in scheduled)
@@ -191,7 +152,7 @@ class Scheduler:
 
     # --- admission ------------------------------------------------------------------------------
 
-    def _admit(self, step: _Step) -> None:
+    def _admit(self, step: StepPlan) -> None:
         """Let waiting requests join until a slot, the budget or blocks are missing."""
         blocked = self._why_nobody(step)
         if blocked:
@@ -223,7 +184,7 @@ class Scheduler:
         sibling = self.kv.computed_by(request, len(matched))
         return matched if sibling is None else self.requests[sibling]
 
-    def _why_nobody(self, step: _Step) -> str:
+    def _why_nobody(self, step: StepPlan) -> str:
         """Why no request at all can join this step; empty if one may."""
         if not self.policy.may_admit():
             return "a static batch takes nobody in until all of it is done"
@@ -233,7 +194,7 @@ class Scheduler:
             return f"the step's budget of {self.config.max_num_batched_tokens} tokens is used up"
         return ""
 
-    def _why_not(self, request: Request, matched: list[KVCacheBlock], step: _Step) -> str:
+    def _why_not(self, request: Request, matched: list[KVCacheBlock], step: StepPlan) -> str:
         """Why this request cannot join this step; empty if it can."""
         num_new = request.num_tokens - len(matched) * self.config.block_size
         if not self.config.chunked_prefill and num_new > step.left:
@@ -244,14 +205,14 @@ class Scheduler:
             return f"{missing} more {what} would have to be free ({self.kv.pool.num_free} are)"
         return ""
 
-    def _first_tokens(self, request: Request, matched: list[KVCacheBlock], step: _Step) -> int:
+    def _first_tokens(self, request: Request, matched: list[KVCacheBlock], step: StepPlan) -> int:
         """Tokens that need room when the request joins: restored ones, and its share of this step."""
         restored = request.num_swapped_tokens
         return restored + min(
             request.num_tokens - restored - len(matched) * self.config.block_size, step.left
         )
 
-    def _start(self, request: Request, matched: list[KVCacheBlock], why: str, step: _Step) -> None:
+    def _start(self, request: Request, matched: list[KVCacheBlock], why: str, step: StepPlan) -> None:
         self.waiting.admit(request)
         self.policy.admitted()
         slot = self._slots.index(None)
@@ -262,8 +223,11 @@ class Scheduler:
         self.running.append(request)
         cached = len(matched) * self.config.block_size
         self._tell.admitted(request, cached or request.num_swapped_tokens, why, resumed)
+        saved = self._saved(request, cached)
         if request.num_swapped_tokens:
             self.kv.swap_in(request)
+        elif saved is not None:
+            self.kv.load(request, saved)
         else:
             request.num_cached_tokens = request.num_computed_tokens = self.kv.begin(request, matched)
         num_new = min(request.num_uncomputed_tokens, step.left)
@@ -272,12 +236,22 @@ class Scheduler:
             self.kv.copy_on_write(self.requests.get(request.fork_of), request)
         step.add(request, num_new)
 
+    def _saved(self, request: Request, cached: int) -> Loadable | None:
+        """A saved sequence that is worth loading and fits, with what the step adds to it."""
+        if self.tiering is None or request.num_swapped_tokens:
+            return None
+        saved = self.tiering.worth_loading(request, cached)
+        needed = self.kv.blocks_for(request.num_tokens)
+        return saved if saved is not None and needed <= self.kv.pool.num_free else None
+
     # --- endings --------------------------------------------------------------------------------
 
     def finish(self, request: Request, status: RequestStatus) -> None:
         """End a request: its blocks are free, its slot too unless the batch is static."""
         self._tell.finished(request, status.value)
         if request.slot is not None:
+            if self.tiering is not None and self.tiering.worth_keeping(request):
+                self.kv.archive(request)
             self.kv.free(request, status.value)
             if not self.policy.holds_slots:
                 self._release_slot(request)
@@ -302,8 +276,9 @@ class Scheduler:
     def check_integrity(self) -> None:
         self.kv.check_integrity()
         self.waiting.check_integrity()
-        if self.speculator is not None:
-            self.speculator.check_integrity()
+        for part in (self.speculator, self.tiering):
+            if part is not None:
+                part.check_integrity()
         waiting = list(self.waiting)
         ensure(len(self.running) <= self.config.max_num_seqs, "more requests run than max_num_seqs")
         for request in self.running:

@@ -12,6 +12,8 @@ from tutor.serving.block_pool import KVCacheBlock
 from tutor.serving.outputs import ScheduledRequest
 from tutor.serving.prefix_cache import Link, hex_hash
 from tutor.serving.request import Request
+from tutor.serving.tier_types import SequenceMoved
+from tutor.serving.tiering import Loadable
 from tutor.trace import events as ev
 
 Emit = Callable[[ev.AnyEvent], None]
@@ -74,6 +76,20 @@ class Tracer:
             ids = tuple(block.block_id for block in blocks)
             names = ", ".join(dict.fromkeys(sources))
             self._emit(ev.PrefixMatched(r.request_id, names, len(ids) * size, ids))
+
+    def loaded(self, r: Request, saved: Loadable) -> None:
+        if self._emit:
+            self._emit(ev.SequenceLoaded(r.request_id, saved.num_tokens, len(saved.blob), saved.reason))
+
+    def moved(self, move: SequenceMoved) -> None:
+        """Give this to a TierStore as `on_move`."""
+        if self._emit:
+            self._emit(
+                ev.SequenceMoved(
+                    move.key, move.from_tier, move.to_tier, move.num_tokens, move.num_bytes, move.encoding,
+                    move.reason,
+                )
+            )  # fmt: skip
 
     def copied(self, r: Request, source: KVCacheBlock, num_tokens: int) -> None:
         if self._emit:

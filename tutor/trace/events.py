@@ -9,12 +9,18 @@ from __future__ import annotations
 
 import msgspec
 
-SCHEMA_VERSION = 1
-
-
-class Event(msgspec.Struct, frozen=True, tag_field="type", tag=True):
-    """Base of all events; the JSON field `type` holds the class name."""
-
+from tutor.trace.base import SCHEMA_VERSION as SCHEMA_VERSION
+from tutor.trace.base import Event as Event
+from tutor.trace.lab_events import BufferMeasured as BufferMeasured
+from tutor.trace.lab_events import CacheDropped as CacheDropped
+from tutor.trace.lab_events import LayerComputed as LayerComputed
+from tutor.trace.lab_events import LogitsComputed as LogitsComputed
+from tutor.trace.lab_events import Noted as Noted
+from tutor.trace.lab_events import PiecesMerged as PiecesMerged
+from tutor.trace.lab_events import StageEntered as StageEntered
+from tutor.trace.lab_events import TensorSeen as TensorSeen
+from tutor.trace.lab_events import TextTokenized as TextTokenized
+from tutor.trace.lab_events import TokensComputed as TokensComputed
 
 # --- requests ---------------------------------------------------------------------------------
 
@@ -138,6 +144,27 @@ class BlockMoved(Event, frozen=True):
     reason: str
 
 
+class SequenceMoved(Event, frozen=True):
+    """A saved sequence changed its tier; "" is outside, `num_bytes` are those stored (or freed)."""
+
+    key: int
+    from_tier: str
+    to_tier: str
+    num_tokens: int
+    num_bytes: int
+    encoding: str
+    reason: str
+
+
+class SequenceLoaded(Event, frozen=True):
+    """A request starts from a saved sequence instead of computing its first tokens."""
+
+    request_id: str
+    num_tokens: int
+    num_bytes: int
+    reason: str
+
+
 # --- speculation ------------------------------------------------------------------------------
 
 
@@ -198,99 +225,6 @@ class CellMapRead(Event, frozen=True):
     mismatches: tuple[str, ...]
 
 
-# --- other labs -------------------------------------------------------------------------------
-
-
-class StageEntered(Event, frozen=True):
-    """A named stage of a pipeline began (template, tokenize, prefill, decode, detokenize, stop)."""
-
-    stage: str
-    detail: str
-
-
-class TextTokenized(Event, frozen=True):
-    """`pieces` are the tokens' bytes in hex, since a token may be half a character."""
-
-    text: str
-    token_ids: tuple[int, ...]
-    pieces: tuple[str, ...]
-
-
-class PiecesMerged(Event, frozen=True):
-    """One BPE merge: all current pieces of the word in hex, and the pair that was just joined."""
-
-    pieces: tuple[str, ...]
-    pair: tuple[str, str]
-    rank: int
-
-
-class LogitsComputed(Event, frozen=True):
-    """The most probable next tokens after `position`; `entropy` in bits."""
-
-    position: int
-    token_ids: tuple[int, ...]
-    texts: tuple[str, ...]
-    probabilities: tuple[float, ...]
-    entropy: float
-
-
-class LayerComputed(Event, frozen=True):
-    """What a layer would predict if it were the last one (logit lens), and its hidden state's norm."""
-
-    layer: int
-    token_ids: tuple[int, ...]
-    texts: tuple[str, ...]
-    probabilities: tuple[float, ...]
-    norm: float
-
-
-class TensorSeen(Event, frozen=True):
-    """A node of llama.cpp's compute graph: its name, what it computes, and its shape."""
-
-    name: str
-    role: str
-    shape: tuple[int, ...]
-
-
-class TokensComputed(Event, frozen=True):
-    """A forward pass of one lane: how many positions it had to run, and how long that took."""
-
-    lane: str
-    num_tokens: int
-    total_tokens: int
-    duration: float
-    cache_tokens: int
-    text: str = ""
-
-
-class CacheDropped(Event, frozen=True):
-    """A lane's KV entries from `position` on became invalid and were removed."""
-
-    lane: str
-    position: int
-    num_dropped: int
-    reason: str
-
-
-class BufferMeasured(Event, frozen=True):
-    """The KV buffer that llama.cpp allocated for a context, beside the formula's figure."""
-
-    label: str
-    n_ctx: int
-    n_seq: int
-    type_k: str
-    type_v: str
-    num_cells: int
-    measured_bytes: int
-    formula_bytes: int
-
-
-class Noted(Event, frozen=True):
-    """A sentence of the lab itself: what to look at now."""
-
-    text: str
-
-
 AnyEvent = (
     RequestArrived
     | RequestQueued
@@ -307,6 +241,8 @@ AnyEvent = (
     | BlocksFreed
     | BlockCopied
     | BlockMoved
+    | SequenceMoved
+    | SequenceLoaded
     | TokensDrafted
     | TokensVerified
     | StepScheduled

@@ -150,6 +150,11 @@ class ServingState:
             request.block_ids.remove(block_id)
 
     @_on.register
+    def _(self, event: ev.SequenceLoaded) -> None:
+        self._requests[event.request_id].num_computed = event.num_tokens
+        self._decide(event.request_id, f"is loaded: {event.reason}")
+
+    @_on.register
     def _(self, event: ev.BlockCopied) -> None:
         self._decide(
             event.request_id,
