@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import platform
+import time
 from functools import cache
 
 from tutor.llama.cells import CellWatcher
 from tutor.llama.context import Context, ContextConfig, Mode
 from tutor.llama.model import Model, file_digest
+from tutor.llama.probe import probe_known
 from tutor.llama.runner import LlamaRunner, LogitsHook
+from tutor.llama.threads import ThreadGovernor, idle_seconds
 from tutor.serving.config import EngineConfig
 from tutor.serving.core import EngineCore
 from tutor.serving.errors import ConfigError
@@ -30,7 +33,8 @@ class LlamaEngine:
     """An `EngineCore` over one context.
 
     mode "shared" has one pool of cells and real prefix sharing; "exact" gives bit-identical logits and
-    needs `shared_cells=False`: llama.cpp keeps a cache of its own for each sequence there.
+    needs `shared_cells=False`: llama.cpp keeps a cache of its own for each sequence there. With
+    `adaptive_threads`, `threads` is the most that a step may use.
     """
 
     def __init__(
@@ -40,6 +44,7 @@ class LlamaEngine:
         *,
         mode: Mode = "shared",
         threads: int = 1,
+        adaptive_threads: bool = False,
         watch_cells: bool = False,
         on_logits: LogitsHook | None = None,
     ) -> None:
@@ -63,10 +68,12 @@ class LlamaEngine:
             ),
         )
         self._watch_cells = watch_cells
+        self._adaptive = adaptive_threads
         self._on_logits = on_logits
         self.watcher: CellWatcher | None = None
 
     def header(self, lab: str, knobs: dict[str, str | int | float | bool] | None = None) -> TraceHeader:
+        found = probe_known(self.model)
         return TraceHeader(
             lab=lab,
             clock="wall",
@@ -75,6 +82,7 @@ class LlamaEngine:
             model_digest=file_digest(self.model.path),
             hardware=f"{platform.machine()}, {self.context.config.n_threads} thread(s)",
             mode=self.mode,
+            exactness=found.summary if found is not None else "not probed yet: tutor doctor",
             block_size=self.config.block_size,
             num_blocks=self.config.num_blocks,
             max_num_seqs=self.config.max_num_seqs,
@@ -90,7 +98,7 @@ class LlamaEngine:
     ) -> EngineCore:
         """Make the core; its records go to `sink`, if there is one."""
         keep = tiering.keep if tiering is not None else None
-        runner = LlamaRunner(self.context, on_logits=self._on_logits, archive=keep)
+        runner = LlamaRunner(self.context, on_logits=self._on_logits, archive=keep, governor=self._governor())
         recorder = Recorder(sink, runner.now) if sink is not None else None
         core = EngineCore(self.config, runner, recorder, speculator, tiering)
         if self._watch_cells and recorder is not None:
@@ -98,6 +106,13 @@ class LlamaEngine:
             self.watcher = CellWatcher(kv.ledger, kv.table, self.config.block_size)
             runner.watch(self.watcher, recorder)
         return core
+
+    def _governor(self) -> ThreadGovernor | None:
+        """Chooses the threads of each step up to `threads`, by measured step time."""
+        if not self._adaptive:
+            return None
+        most = self.context.config.n_threads
+        return ThreadGovernor(most, self.context.set_threads, time.perf_counter, idle_seconds)
 
     def request(
         self,

@@ -144,4 +144,11 @@ def _decode(trial: Trial, path: Path | None) -> list[Finding]:
     said = ", ".join(
         f"{speed:.0f} tokens/s with {threads} thread{'s'[: threads - 1]}" for threads, speed in speeds
     )
-    return [Finding("decode", True, f"{said}, at batch size 1", needed=True)]
+    findings = [Finding("decode", True, f"{said}, at batch size 1", needed=True)]
+    if "exactness" in trial.stages:
+        found = trial.stages["exactness"]
+        way_out = (
+            "" if found["exact"] else "Checks that compare token for token may fail here; please report it."
+        )
+        findings.append(Finding("probe", found["exact"], found["summary"], way_out))
+    return findings

@@ -77,6 +77,13 @@ def probe_cached(model: Model) -> ProbeResult:
     return found
 
 
+def probe_known(model: Model) -> ProbeResult | None:
+    """What an earlier probe found on this machine; None when there was none."""
+    from tutor.resources import cache_dir
+
+    return _parse(_read(cache_dir() / "probes.json").get(_key(model)))
+
+
 def _key(model: Model) -> str:
     """Everything that may change the answer. The features of the CPU choose llama.cpp's kernels."""
     return "|".join(

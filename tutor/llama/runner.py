@@ -13,6 +13,7 @@ from tutor.llama.batch import Batch
 from tutor.llama.cells import CellWatcher
 from tutor.llama.context import Context
 from tutor.llama.sampler import draw, rng_for
+from tutor.llama.threads import ThreadGovernor
 from tutor.llama.verify import verify_choices
 from tutor.serving.outputs import (
     KVOperation,
@@ -48,6 +49,7 @@ class LlamaRunner:
         *,
         on_logits: LogitsHook | None = None,
         archive: Callable[[list[int], str, bool, bytes], None] | None = None,
+        governor: ThreadGovernor | None = None,
     ) -> None:
         self.context = context
         self._batch = Batch(context.n_batch, slots_per_token=1)
@@ -56,6 +58,7 @@ class LlamaRunner:
         self._on_cells: Callable[[CellMapRead], None] | None = None
         self._on_logits = on_logits
         self._archive = archive
+        self._governor = governor
 
     def watch(self, watcher: CellWatcher, on_cells: Callable[[CellMapRead], None]) -> None:
         """Compare the ledger with llama.cpp's cell map at every step from now on."""
@@ -109,16 +112,23 @@ class LlamaRunner:
         if self._watcher is not None:
             self._decode_watched(output, self._watcher)
         else:
-            self.context.decode(self._batch)
+            self._decode()
         logprobs: dict[str, list[TokenLogprob]] = {}
         sampled = {share.request_id: self._sample(share, index, logprobs) for share, index in rows}
         return ModelRunnerOutput(sampled, time.perf_counter() - started, logprobs)
+
+    def _decode(self) -> None:
+        if self._governor is None:
+            self.context.decode(self._batch)
+        else:
+            with self._governor.step(len(self._batch)):
+                self.context.decode(self._batch)
 
     def _decode_watched(self, output: SchedulerOutput, watcher: CellWatcher) -> None:
         for share in output.scheduled:
             watcher.expect(share.request_id, share.start, len(share.token_ids))
         with library.captured_log() as lines:
-            self.context.decode(self._batch)
+            self._decode()
         event = watcher.compare(lines, output.num_tokens)
         if event is not None and self._on_cells is not None:
             self._on_cells(event)

@@ -1,6 +1,6 @@
 """A trial of the engine, run as a child process: `python -m tutor.llama.trial MODEL [SECONDS]`.
 
-Loads the library and the model and decodes for a second. Each stage that works prints one JSON line, so that
+Loads library and model, decodes for a second, and probes the exact mode. Each stage that works prints one JSON line, so that
 the parent knows how far a process came that crashed inside C code.
 """
 
@@ -16,6 +16,7 @@ from tutor.llama.batch import Batch
 from tutor.llama.context import Context, ContextConfig
 from tutor.llama.errors import EngineError
 from tutor.llama.model import Model
+from tutor.llama.probe import probe_cached
 
 PROMPT = "Once upon a time, there was"
 N_CTX = 512
@@ -60,6 +61,8 @@ def run(path: str, seconds: float) -> int:
                 tokens, spent = decode_for(model, seconds / len(THREADS), n_threads)
                 speeds.append([n_threads, tokens / spent])
             _say("decode", speeds=speeds)
+            found = probe_cached(model)
+            _say("exactness", exact=found.exact, summary=found.summary)
     except EngineError as error:
         _say("error", sentence=error.sentence, way_out=error.way_out)
         return 3

@@ -89,7 +89,7 @@ class Request:
                 self.max_tokens,
                 f"{self.label}{i}" if self.label else "",
                 self.prompt,
-                replace(self.sampling, seed=self.sampling.seed + i),
+                replace(self.sampling, seed=(self.sampling.seed + i) % 2**64),
                 self.stop_token_ids,
                 self.priority,
                 self.cache_salt,

@@ -272,6 +272,7 @@ class TraceHeader(msgspec.Struct, frozen=True, kw_only=True):
     model_digest: str = ""
     hardware: str = ""
     mode: str = ""
+    exactness: str = ""
     block_size: int = 0
     num_blocks: int = 0
     max_num_seqs: int = 0
