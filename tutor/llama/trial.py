@@ -1,7 +1,7 @@
 """A trial of the engine, run as a child process: `python -m tutor.llama.trial MODEL [SECONDS]`.
 
-Loads library and model, decodes for a second, and probes the exact mode. Each stage that works prints one JSON line, so that
-the parent knows how far a process came that crashed inside C code.
+Loads library and model, decodes for a second, and probes the exact mode. Each stage that works prints one
+JSON line, so that the parent knows how far a process came that crashed inside C code.
 """
 
 from __future__ import annotations
