@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from tutor.cli.check import CheckPrinter
 from tutor.cli.main import cli
+from tutor.grading.verdict import CheckResult, Status
 from tutor.journal.events import AnyEvent, ExerciseChecked, ExerciseReset, HintShown, SolutionShown
 from tutor.journal.store import Journal
 
@@ -42,7 +44,8 @@ def test_from_start_to_pass(tutor: Tutor, tmp_path: Path) -> None:
     failed = tutor("check", "sum")
     assert failed.exit_code == 1
     assert "FAIL     random lists: ten lists" in failed.output
-    assert "total is not written yet: add the numbers up." in failed.output
+    assert failed.output.count("total is not written yet: add the numbers up.") == 1
+    assert "FAIL     empty list: " in failed.output and "\n           (the same)\n" in failed.output
     assert "Not passed: 0 of 2 checks" in failed.output
 
     path.write_text((EXERCISES / "sum" / "mutants" / "skips_first.py").read_text())
@@ -60,6 +63,24 @@ def test_from_start_to_pass(tutor: Tutor, tmp_path: Path) -> None:
         (False, ("random lists", "empty list")),
         (False, ("random lists",)),
         (True, ()),
+    ]
+
+
+def test_a_message_in_a_row_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    said: list[tuple[Status, str]] = [
+        ("fail", "A."), ("fail", "A."), ("error", "A."), ("pass", ""), ("fail", "A."), ("fail", "B."),
+    ]  # fmt: skip
+    show = CheckPrinter()
+    for number, (status, message) in enumerate(said):
+        show(CheckResult(name=f"check {number}", status=status, message=message, actual="x" * (number == 2)))
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    assert [line for line in lines if "check" not in line] == [
+        "A.",
+        "(the same)",
+        "(the same)",
+        "got:      x",
+        "A.",
+        "B.",
     ]
 
 

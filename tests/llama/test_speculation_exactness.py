@@ -64,9 +64,9 @@ class Bench:
             session.seq_rm(0, computed)  # K and V of rejected drafts
             taken = 0
             for token in emitted:
-                request.append(token, b"")
+                _, finished = request.append(token, b"")
                 taken += 1
-                if request.finish_reason() is not None:
+                if finished is not None:
                     ended = True
                     break
             stats.record(len(drafts), len(emitted) - 1, taken)

@@ -192,6 +192,22 @@ async def test_an_idle_lab_repaints_nothing(
         assert [update for update in painted if update is not None] == []
 
 
+async def test_a_slow_link_gets_fewer_repaints(
+    services: Services, serving_store: TraceStore, text: Text, until: Until
+) -> None:
+    app = replay(services, serving_store)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: "step 0/3" in text(app))
+        lab(app)._pace.period = 3600.0  # as if repaints had been late for long
+        await pilot.press("end")
+        await until(pilot, lambda: lab(app).session.step == 3)
+        lab(app)._tick()
+        await pilot.pause()
+        assert "step 0/3" in text(app)
+        lab(app)._pace.period = lab(app)._pace.interval
+        await until(pilot, lambda: "step 3/3" in text(app))
+
+
 async def test_live_request_lab_then_other_knobs(services: Services, text: Text, until: Until) -> None:
     app = live(services, "request", max_tokens=6)
     async with app.run_test(size=(120, 40)) as pilot:

@@ -46,7 +46,7 @@ def command(
             click.echo(f"{item.title} — {path}")
         with explained():
             read_source(path)  # a missing or unreadable file cannot run at all
-            on_check = None if as_json else _print_check
+            on_check = None if as_json else CheckPrinter()
             verdict = run_check(
                 item.id,
                 path,
@@ -84,19 +84,30 @@ def _chosen(
     return sorted(found, key=lambda pair: pair[0].id) if check_all else found[:1]
 
 
-def _print_check(result: CheckResult) -> None:
-    """One line for a pass; for the rest also the message, the place and both values."""
-    click.echo(f"  {_WORDS[result.status]:<7}  {result.name}: {result.against}")
-    if result.status == "pass":
-        return
-    for line in result.message.splitlines():
-        click.echo(f"           {line}")
-    for label, text in (("expected", result.expected), ("got", result.actual)):
-        if text:
-            click.echo(f"           {label + ':':<9} {text}")
-    if result.trace:
-        at = f" --at {result.step}" if result.step is not None else ""
-        click.echo(f"           replay:   tutor replay {result.trace}{at}")
+class CheckPrinter:
+    """Prints each check as it finishes: one line for a pass; for the rest also message, place and values.
+
+    A message that the failing check just before had, too, is not said again.
+    """
+
+    def __init__(self) -> None:
+        self._said = ""  # the message of the check before, if that one failed
+
+    def __call__(self, result: CheckResult) -> None:
+        click.echo(f"  {_WORDS[result.status]:<7}  {result.name}: {result.against}")
+        if result.status == "pass":
+            self._said = ""
+            return
+        again = result.message and result.message == self._said
+        for line in ("(the same)",) if again else result.message.splitlines():
+            click.echo(f"           {line}")
+        self._said = result.message
+        for label, text in (("expected", result.expected), ("got", result.actual)):
+            if text:
+                click.echo(f"           {label + ':':<9} {text}")
+        if result.trace:
+            at = f" --at {result.step}" if result.step is not None else ""
+            click.echo(f"           replay:   tutor replay {result.trace}{at}")
 
 
 def _print_end(verdict: Verdict) -> None:

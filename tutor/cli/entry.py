@@ -6,11 +6,14 @@ Without arguments it opens the full-screen tutor at once: click and the commands
 from __future__ import annotations
 
 import gc
+import os
 import sys
+
+COMPLETION = "_TUTOR_COMPLETE"  # set when a shell asks for completions; click answers it
 
 
 def main() -> None:
-    if len(sys.argv) == 1:
+    if len(sys.argv) == 1 and COMPLETION not in os.environ:
         # Imports make many objects and no garbage; the app turns the collector on after its first paint.
         gc.disable()
         from tutor.cli.app import run_app

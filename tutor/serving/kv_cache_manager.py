@@ -172,6 +172,7 @@ class KVCacheManager:
         self._computing.pop(request.computing, None)
         request.computing = 0
         request.block_table.clear()
+        request.block_hashes.clear()  # a preempted request that returns makes them again
         request.num_stored_blocks = 0
 
     # --- swapping -------------------------------------------------------------------------------

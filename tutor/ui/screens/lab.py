@@ -1,4 +1,4 @@
-"""The one frame of all labs: panels over a frozen view, a transport line, knobs, and an inspector."""
+"""The screen of all labs: its keys, the session's life, knobs, inspector and saving."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical
-from textual.content import Content
 from textual.widgets import Static
 
 from tutor.curriculum.schema import LabSpec
@@ -18,34 +16,18 @@ from tutor.journal.events import LabRun
 from tutor.labs.registry import UnknownLab, get_kind
 from tutor.labs.scenario import KnobError, Knobs, LabKind
 from tutor.trace.codec import TraceError
-from tutor.trace.views import LabView
+from tutor.ui.pace import Pace
 from tutor.ui.screens.base import Help, KeyBar, TitleBar, TutorScreen
+from tutor.ui.screens.lab_frame import LabFrame
+from tutor.ui.screens.lab_transport import TransportActions
 from tutor.ui.services import Services
-from tutor.ui.theme import PROVENANCE
-from tutor.ui.widgets.panels import make_panel
 from tutor.ui.widgets.panels.base import Panel
-from tutor.ui.widgets.transport import Transport
 
 if TYPE_CHECKING:
     from tutor.trace.store import TraceStore
-    from tutor.ui.screens.base import TutorScreen as AnyScreen
-
-KEYS = (
-    ("Space", "pause", "screen.pause"),
-    (", .", "step", "screen.forward"),
-    ("< >", "speed", ""),
-    ("k", "knobs", "screen.knobs"),
-    ("?", "help", "screen.help"),
-    ("Esc", "back", "screen.back"),
-)
-DEAD_KEYS = (
-    ("r", "start again", "screen.restart"),
-    ("k", "knobs", "screen.knobs"),
-    ("Esc", "back", "screen.back"),
-)
 
 
-class LabScreen(TutorScreen):
+class LabScreen(LabFrame, TransportActions):
     """Shows one session. `watch` are the sentences of what to look at; `lesson` is journaled if given."""
 
     CSS_PATH = ["lab.tcss", "../widgets/panels/panels.tcss"]  # noqa: RUF012 (Textual declares its type)
@@ -96,177 +78,38 @@ class LabScreen(TutorScreen):
         trace: TraceStore | None = None,
         at: int | None = None,
     ) -> None:
-        super().__init__(services)
-        self.kind = kind
-        self.session = services.lab(kind, knobs, trace)
-        if at is not None and self.session.playback is not None:
-            self.session.playback.seek(at)
-        self._lab_title = (title or kind.title).upper()
-        self._watch = watch
+        session = services.lab(kind, knobs, trace)
+        if at is not None and session.playback is not None:
+            session.playback.seek(at)
+        super().__init__(services, kind, session, title or kind.title, watch)
         self._lesson = lesson
-        self._tab = 1
-        self._drawn: LabView | None = None
-        self._status = ""
         self._refusal = ""
         self._last_tick = time.monotonic()
+        self._pace = Pace(1 / services.fps)
 
-    # --- building -------------------------------------------------------------------------------
-
-    def body(self) -> ComposeResult:
-        yield TitleBar(self._lab_title)
-        yield Transport()
-        yield Static(id="tabs", markup=False)
-        self.panels = {name: make_panel(name) for name in self.kind.panels}
-        for name, panel in self.panels.items():
-            panel.id = f"panel-{name}"
-        shown = list(self.panels.values())
-        with Horizontal(id="panels"):
-            with Vertical(classes="column"):
-                yield from shown[0::2]
-            if len(shown) > 1:
-                with Vertical(classes="column"):
-                    yield from shown[1::2]
-        yield Static(id="dead", markup=False)
-        yield Static(id="note", markup=False)
-        yield Static(id="knobs", markup=False)
-        yield KeyBar(KEYS)
+    # --- life -----------------------------------------------------------------------------------
 
     async def on_mount(self) -> None:
-        self.query_one("#dead").display = False
-        self.set_class("cells" in self.panels, "-has-cells")
-        self._show_tabs()
-        self._show_status()
-        next(iter(self.panels.values())).focus()
-        self.set_interval(1 / self.services.fps, self._tick)
+        self._show_frame()
+        self.set_interval(self._pace.interval, self._tick)
         await self.session.start()
 
     async def on_unmount(self) -> None:
         await self.session.stop()
 
-    def _show_tabs(self) -> None:
-        names = list(self.panels)
-        parts: list[Content] = []
-        for number, name in enumerate(names, start=1):
-            here = number == self._tab
-            label = Content(f" {number} {self.panels[name].TITLE.lower()} ")
-            parts.append(
-                label.stylize("bold reverse" if here else "$secondary").stylize(
-                    f"@click=screen.tab({number})"
-                )
-            )
-            self.panels[name].set_class(not here, "-other-tab")
-        self.query_one("#tabs", Static).update(Content.assemble(*parts))
-        for column in self.query(".column"):
-            column.set_class(all(panel.has_class("-other-tab") for panel in column.children), "-no-tab")
-
-    def action_tab(self, number: int) -> None:
-        if 1 <= number <= len(self.panels):
-            self._tab = number
-            self._show_tabs()
-            self._show_again()
-            list(self.panels.values())[number - 1].focus()
-
-    # --- the picture ----------------------------------------------------------------------------
-
     def _tick(self) -> None:
         now = time.monotonic()
         self.session.tick(now - self._last_tick)
         self._last_tick = now
-        view = self.session.view
-        if view is not None and view is not self._drawn:
-            first = self._drawn is None or self._drawn.header is not view.header
-            self._drawn = view
-            if first:
-                self._show_header(view)
-            for panel in self.panels.values():
-                if panel.display:
-                    panel.show(view)
-            self._show_note(view)
-        self._show_transport()
+        if self._pace.tick(now) and self._show_view():
+            self._pace.painted()
         if self.session.status != self._status:
             self._show_status()
         if self.session.refusal != self._refusal:
             self._refusal = self.session.refusal
             self.say(self._refusal, bad=True)
 
-    def _show_transport(self) -> None:
-        s = self.session
-        playing = s.playback is not None and (s.playback.playing or s.playback.following)
-        self.query_one(Transport).show(s.step, s.last_step, s.status, s.speed, playing)
-
-    def _show_header(self, view: LabView) -> None:
-        header = view.header
-        mark, word = PROVENANCE[header.provenance]
-        where = "" if header.clock == "wall" else ", virtual clock"
-        self.query_one(TitleBar).say(self._lab_title, f"{mark} {word} {header.model}, llama.cpp{where}")
-        names = {knob.name: knob.label for knob in self.kind.knobs}
-        knobs = [
-            f"{names.get(k, k)} {_knob_text(v)}" for k, v in (header.knobs or self.session.knobs).items()
-        ]
-        self.query_one("#knobs", Static).update("knobs: " + "  ".join(knobs))
-
-    def _show_note(self, view: LabView) -> None:
-        note = view.note or (self._watch[0] if self._watch else self.kind.phenomenon)
-        self.query_one("#note", Static).update(note)
-
-    def _show_status(self) -> None:
-        self._status = self.session.status
-        dead = self._status == "dead"
-        box = self.query_one("#dead", Static)
-        box.display = dead
-        if dead:
-            words = "\n".join(f"  {line}" for line in self.session.last_words[-6:])
-            said = f"\nIts last words:\n{words}" if words else ""
-            box.update(f"{self.session.error}{said}\nr starts it again, k changes the knobs, Esc goes back.")
-        self.query_one(KeyBar).show(DEAD_KEYS if dead else KEYS)
-        self._show_transport()
-
-    def on_resize(self) -> None:
-        self.call_after_refresh(self._show_again)
-
-    def _show_again(self) -> None:
-        """Panels that were hidden in a narrow terminal have missed some views."""
-        if self._drawn is not None:
-            for panel in self.panels.values():
-                panel.show(self._drawn)
-
-    # --- transport ------------------------------------------------------------------------------
-
-    async def action_pause(self) -> None:
-        await self.session.toggle_pause()
-
-    async def action_forward(self) -> None:
-        await self.session.step_forward()
-
-    async def action_backward(self) -> None:
-        await self.session.step_back()
-
-    async def action_slower(self) -> None:
-        await self.session.slower()
-
-    async def action_faster(self) -> None:
-        await self.session.faster()
-
-    async def action_seek(self, step: int) -> None:
-        await self.session.seek(self.session.last_step if step < 0 else step)
-
-    @on(Transport.Sought)
-    async def _sought(self, event: Transport.Sought) -> None:
-        await self.session.seek(event.step)
-
-    async def action_follow(self) -> None:
-        await self.session.follow()
-
-    def action_go_to(self) -> None:
-        from tutor.ui.screens.goto import GoToScreen
-
-        self.app.push_screen(GoToScreen(self.session.last_step), self._go_to)
-
-    async def _go_to(self, step: int | None) -> None:
-        if step is not None:
-            await self.session.seek(step)
-
-    # --- the rest -------------------------------------------------------------------------------
+    # --- knobs, inspector, saving ---------------------------------------------------------------
 
     def action_knobs(self) -> None:
         from tutor.ui.screens.knobs import KnobsScreen
@@ -284,15 +127,6 @@ class LabScreen(TutorScreen):
             await self.session.seek(0)
             return
         await self._rerun(self.session.knobs)
-
-    def action_cells(self) -> None:
-        if "cells" not in self.panels:
-            self.say("Only labs with a block pool have a cell map.")
-        elif self.has_class("-wide"):
-            self.toggle_class("-no-cells")
-        else:
-            self.action_tab(list(self.panels).index("cells") + 1)
-        self._show_again()
 
     def action_watch(self) -> None:
         from tutor.ui.screens.inspector import InspectorScreen
@@ -348,7 +182,7 @@ class BrokenLabScreen(TutorScreen):
         yield KeyBar((("Esc", "back", "screen.back"),))
 
 
-def lab_screen(services: Services, spec: LabSpec, lesson: str) -> AnyScreen:
+def lab_screen(services: Services, spec: LabSpec, lesson: str) -> TutorScreen:
     """The screen for a lesson's lab, with its knobs checked."""
     try:
         kind = get_kind(spec.kind)
@@ -356,10 +190,3 @@ def lab_screen(services: Services, spec: LabSpec, lesson: str) -> AnyScreen:
     except (UnknownLab, KnobError) as error:
         return BrokenLabScreen(services, str(error))
     return LabScreen(services, kind, knobs, title=spec.title, watch=spec.watch, lesson=lesson)
-
-
-def _knob_text(value: object) -> str:
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    text = str(value)
-    return (text if len(text) <= 20 else text[:19] + "…") or "–"
