@@ -22,7 +22,7 @@ from engine_ours import Ours
 from llama_server import LlamaServer
 from quiet import Watch, median, peak_rss
 
-from tutor.llama.context import Mode
+from tutor.llama.config import KvType, Mode
 from tutor.llama.model import Model, find_model
 from tutor.llama.weights import weights
 
@@ -64,6 +64,7 @@ class Setting:
     path: Path
     threads: int
     mode: Mode
+    kv_type: KvType
     compare: bool
 
 
@@ -82,7 +83,7 @@ class Pair:
         model = stack.enter_context(Model.load(setting.path))
         mode: Mode = "shared" if caching else setting.mode
         self.ours = stack.enter_context(
-            Ours(model, slots, cells, setting.threads, caching=caching, mode=mode)
+            Ours(model, slots, cells, setting.threads, caching=caching, mode=mode, kv_type=setting.kv_type)
         )
         self.server: LlamaServer | None = None
         if setting.compare:
@@ -238,6 +239,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5, help="rounds of each row (default 5)")
     parser.add_argument("--threads", type=int, default=2, help="threads of both sides (default 2)")
     parser.add_argument("--weights", default="shipped", choices=("shipped", "q8_0", "q4_0"))
+    parser.add_argument("--kv-type", default="f16", choices=("f16", "bf16", "q8_0"), help="of our K and V")
     parser.add_argument("--mode", default="shared", choices=("shared", "exact"), help="of our cache")
     parser.add_argument("--max-others", type=float, default=0.06, help="drop a round above this share (0.06)")
     return parser.parse_args()
@@ -264,9 +266,11 @@ def main() -> int:
     args = arguments()
     compare = llama_server.available()
     path = weights(find_model(), args.weights)
-    setting = Setting(path, args.threads, args.mode, compare)
+    setting = Setting(path, args.threads, args.mode, args.kv_type, compare)
     them = f"xllamacpp {llama_server.version()}" if compare else f"nothing: {llama_server.INSTALL}"
-    print(f"{path.name}, {args.threads} thread(s), our mode {args.mode}; compared with {them}")
+    print(
+        f"{path.name}, {args.threads} thread(s), our mode {args.mode}, {args.kv_type}; compared with {them}"
+    )
     print(f"{'medians':46}{'':>9}{'ours':>10}{'server':>10}{'ratio':>9}   (above 1: in our favour)")
     for part in args.only or PARTS:
         if part == "python":

@@ -12,7 +12,7 @@ from typing import Any
 
 from quiet import peak_rss
 
-from tutor.llama.context import Mode
+from tutor.llama.config import KvType, Mode
 from tutor.llama.engine import LlamaEngine
 from tutor.llama.model import Model
 from tutor.llama.runner import LlamaRunner
@@ -36,6 +36,7 @@ class Ours:
         *,
         caching: bool = False,
         mode: Mode = "shared",
+        kv_type: KvType = "f16",
     ) -> None:
         config = EngineConfig(
             max_num_seqs=slots,
@@ -45,7 +46,7 @@ class Ours:
             prefix_caching=caching,
             shared_cells=mode == "shared",
         )
-        self.engine = LlamaEngine(model, config, mode=mode, threads=threads)
+        self.engine = LlamaEngine(model, config, mode=mode, threads=threads, kv_type=kv_type)
         self.core = EngineCore(config, LlamaRunner(self.engine.context))
         self._made = 0
 

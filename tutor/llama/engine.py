@@ -7,7 +7,8 @@ import time
 from functools import cache
 
 from tutor.llama.cells import CellWatcher
-from tutor.llama.context import Context, ContextConfig, Mode
+from tutor.llama.config import ContextConfig, KvType, Mode
+from tutor.llama.context import Context
 from tutor.llama.model import Model, file_digest
 from tutor.llama.probe import probe_known
 from tutor.llama.runner import LlamaRunner, LogitsHook
@@ -34,7 +35,8 @@ class LlamaEngine:
 
     mode "shared" has one pool of cells and real prefix sharing; "exact" gives bit-identical logits and
     needs `shared_cells=False`: llama.cpp keeps a cache of its own for each sequence there. With
-    `adaptive_threads`, `threads` is the most that a step may use.
+    `adaptive_threads`, `threads` is the most that a step may use. `kv_type` is that of K and V: bf16 keeps
+    exact mode exact, f16 computes long prompts faster, q8_0 and q4_0 take fewer bytes.
     """
 
     def __init__(
@@ -45,6 +47,9 @@ class LlamaEngine:
         mode: Mode = "shared",
         threads: int = 1,
         adaptive_threads: bool = False,
+        kv_type: KvType = "bf16",
+        flash_attn: bool = True,
+        rotation: bool = True,
         watch_cells: bool = False,
         on_logits: LogitsHook | None = None,
     ) -> None:
@@ -64,6 +69,10 @@ class LlamaEngine:
                 n_batch=max(config.max_num_batched_tokens, config.num_sequences),
                 n_ubatch=max(config.max_num_batched_tokens, config.num_sequences),
                 n_threads=threads,
+                type_k=kv_type,
+                type_v=kv_type,
+                flash_attn=flash_attn,
+                rotation=rotation,
                 log_cells=watch_cells,
             ),
         )
