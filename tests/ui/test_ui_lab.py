@@ -49,8 +49,7 @@ async def test_replay_is_driven_by_keys(
 ) -> None:
     app = replay(services, serving_store)
     async with app.run_test(size=(120, 40)) as pilot:
-        await until(pilot, lambda: "step 0/3" in text(app))
-        assert "● MEASURED hand-made" in text(app)
+        await until(pilot, lambda: "step 0/3" in text(app) and "● MEASURED hand-made" in text(app))
         await pilot.press("full_stop", "full_stop")
         await until(pilot, lambda: "step 2/3" in text(app) and "2:AB" in text(app))
         await pilot.press("comma")
@@ -197,7 +196,7 @@ async def test_a_slow_link_gets_fewer_repaints(
 ) -> None:
     app = replay(services, serving_store)
     async with app.run_test(size=(120, 40)) as pilot:
-        await until(pilot, lambda: "step 0/3" in text(app))
+        await until(pilot, lambda: "step 0/3" in text(app) and "● MEASURED hand-made" in text(app))
         lab(app)._pace.period = 3600.0  # as if repaints had been late for long
         await pilot.press("end")
         await until(pilot, lambda: lab(app).session.step == 3)

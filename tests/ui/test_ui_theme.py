@@ -41,3 +41,9 @@ def test_unwritten_lessons_have_their_own_word() -> None:
 
 def test_ascii_can_be_asked_for() -> None:
     assert needs_ascii(True)
+
+
+def test_every_block_element_has_a_likeness() -> None:
+    """Scrollbars end in any eighth of a cell."""
+    for code in range(0x2580, 0x2596):
+        assert "?" not in to_ascii(chr(code)), hex(code)
