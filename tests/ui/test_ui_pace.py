@@ -75,6 +75,25 @@ def test_late_ticks_without_a_repaint_do_not_count() -> None:
     assert pace.period == pace.interval
 
 
+def test_a_terminal_that_has_not_taken_the_last_output_gets_no_more() -> None:
+    pace = Pace(0.1)
+    for repaint in range(2 * LATE_IN_A_ROW):
+        start = 10.0 * repaint
+        assert pace.tick(start)
+        pace.painted()
+        assert not any(pace.tick(start + 0.1 * n, ready=False) for n in range(1, 100))
+    assert pace.period == pytest.approx(0.4)
+
+
+def test_output_that_is_taken_before_the_next_repaint_is_on_time() -> None:
+    pace = Pace(0.1)
+    pace.period = 0.4
+    for n in range(4 * ON_TIME_IN_A_ROW + 1):
+        if pace.tick(0.1 * n, ready=n % 4 == 0):
+            pace.painted()
+    assert pace.period == pytest.approx(0.2)
+
+
 def test_a_rate_of_one_a_second_stays() -> None:
     clock = Clock(Pace(1.0))
     clock.run(90.0, cost=9.0)

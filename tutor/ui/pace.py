@@ -1,24 +1,25 @@
 """How often a lab may repaint: less often while the terminal does not keep up.
 
-Output goes to the terminal through a bounded queue. Over a slow link the queue fills, writing then holds
-up the event loop, and the tick that follows a repaint comes late. So late ticks say: repaint less often.
+Over a slow link output waits: first in the terminal's buffer, then in the driver's queue, and at last the
+event loop itself waits and ticks come late. Both are signs to repaint less often.
 """
 
 from __future__ import annotations
 
 import math
 
-SLOWEST = 1.0  # seconds from one repaint to the next, at most
+SLOWEST = 1.0  # seconds from one repaint to the next, at most, unless the terminal takes nothing at all
 LATE = 2.0  # a tick is late when it comes after this many intervals
-LATE_IN_A_ROW = 2  # one late tick alone may be a resize or a suspended terminal
-ON_TIME_IN_A_ROW = 8  # slow to recover: at half the rate this also empties the queue
+LATE_IN_A_ROW = 2  # one late repaint alone may be a resize or a suspended terminal
+ON_TIME_IN_A_ROW = 8  # slow to recover, so that a link that is just too slow does not swing
 
 
 class Pace:
     """Ticks come every `interval` seconds; `period` is the time between two repaints, in seconds.
 
-    Call `tick` at every tick and `painted` when that tick repainted something. Late ticks after repaints
-    double the period up to SLOWEST, ticks on time halve it down to `interval`.
+    Call `tick` at every tick and `painted` when that tick repainted something. A repaint is late when a tick
+    after it was, or when its output still waits once the next one is due. Late repaints double the period
+    up to SLOWEST, those on time halve it down to `interval`.
     """
 
     def __init__(self, interval: float) -> None:
@@ -26,23 +27,30 @@ class Pace:
         self.period = interval
         self._last_tick = -math.inf
         self._last_paint = -math.inf
-        self._painted = False
+        self._painted = False  # and not judged yet
+        self._stalled = False
         self._late = 0
         self._on_time = 0
 
-    def tick(self, now: float) -> bool:
-        """True when a repaint is due. `now`: seconds of a clock that never goes back."""
-        if self._painted:
-            self._painted = False
-            self._judge(late=now - self._last_tick > LATE * self.interval)
+    def tick(self, now: float, ready: bool = True) -> bool:
+        """True when a repaint is due and the terminal can take it.
+
+        now: seconds of a clock that never goes back; ready: the terminal has taken all output so far.
+        """
+        self._stalled |= now - self._last_tick > LATE * self.interval
         self._last_tick = now
         # ticks jitter: one that comes a little early still counts as a full period
-        return now - self._last_paint >= self.period - self.interval / 2
+        due = now - self._last_paint >= self.period - self.interval / 2
+        if due and self._painted:
+            self._painted = False
+            self._judge(late=self._stalled or not ready)
+        return due and ready
 
     def painted(self) -> None:
-        """The newest tick has repainted something; the next one tells how long that took."""
+        """The newest tick has repainted something; the next ones tell how long that took."""
         self._last_paint = self._last_tick
         self._painted = True
+        self._stalled = False
 
     def _judge(self, *, late: bool) -> None:
         self._late = self._late + 1 if late else 0

@@ -16,6 +16,7 @@ from tutor.journal.events import LabRun
 from tutor.labs.registry import UnknownLab, get_kind
 from tutor.labs.scenario import KnobError, Knobs, LabKind
 from tutor.trace.codec import TraceError
+from tutor.ui.output import terminal_ready
 from tutor.ui.pace import Pace
 from tutor.ui.screens.base import Help, KeyBar, TitleBar, TutorScreen
 from tutor.ui.screens.lab_frame import LabFrame
@@ -101,7 +102,7 @@ class LabScreen(LabFrame, TransportActions):
         now = time.monotonic()
         self.session.tick(now - self._last_tick)
         self._last_tick = now
-        if self._pace.tick(now) and self._show_view():
+        if self._pace.tick(now, terminal_ready()) and self._show_view():
             self._pace.painted()
         if self.session.status != self._status:
             self._show_status()
