@@ -36,6 +36,7 @@ def test_doctor_on_a_working_machine(child) -> None:  # type: ignore[no-untyped-
         "engine",
         "model",
         "decode",
+        "probe",
         "data",
         "cache",
         "workspace",
@@ -44,6 +45,7 @@ def test_doctor_on_a_working_machine(child) -> None:  # type: ignore[no-untyped-
     assert "llama-cpp-python 0.3." in found["engine"]["detail"]
     assert "sha256 " in found["model"]["detail"]
     assert "tokens/s with 1 thread" in found["decode"]["detail"]
+    assert found["probe"]["detail"].startswith("exact: ")
 
 
 def test_doctor_without_the_engine_reports_and_exits_3(child, stub_folder: Path) -> None:  # type: ignore[no-untyped-def]
