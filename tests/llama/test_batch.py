@@ -21,7 +21,7 @@ def test_fills_the_c_struct() -> None:
     assert [struct.logits[i] for i in range(2)] == [0, 1]
     assert (batch.wanted, batch.most_slots) == ([1], 2)
     assert batch.spans == {2: [0, 2], 0: [1, 2]}
-    assert batch.tokens().tolist() == [11, 12]
+    assert (batch.lowest, batch.highest) == (11, 12)
 
 
 def test_clear_forgets_everything() -> None:

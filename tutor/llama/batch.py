@@ -10,13 +10,12 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 
 from tutor.llama import library
 from tutor.llama.errors import BadBatch
 
 MAX_SLOTS_PER_TOKEN = 16
+NO_IDS = (2**31 - 1, -1)  # lowest and highest of none
 
 
 class Batch:
@@ -35,6 +34,7 @@ class Batch:
         self.spans: dict[int, list[int]] = {}
         self.wanted: list[int] = []
         self.most_slots = 0  # of any one token
+        self.lowest, self.highest = NO_IDS  # of the token ids
         self._token = (ctypes.c_int32 * capacity)()
         self._pos = (ctypes.c_int32 * capacity)()
         self._counts = (ctypes.c_int32 * capacity)()
@@ -65,6 +65,7 @@ class Batch:
     def clear(self) -> None:
         """Forget all tokens; the memory stays."""
         self._size = self.most_slots = 0
+        self.lowest, self.highest = NO_IDS
         self.spans.clear()
         self.wanted.clear()
 
@@ -94,6 +95,10 @@ class Batch:
                 spans[slot] = [pos, pos + 1]
             else:
                 span[1] = pos + 1
+        if token < self.lowest:
+            self.lowest = token
+        if token > self.highest:
+            self.highest = token
         self._token[index] = token
         self._pos[index] = pos
         self._counts[index] = count
@@ -112,10 +117,6 @@ class Batch:
         for offset, token in enumerate(tokens):
             index = self.add(token, pos + offset, slots, want_last and offset == last)
         return index
-
-    def tokens(self) -> NDArray[np.int32]:
-        """The token ids added so far, as a view: valid until the batch changes."""
-        return np.ctypeslib.as_array(self._token)[: self._size]
 
     def struct(self) -> Any:
         """The C struct for one decode call; the batch has to outlive the call."""

@@ -24,6 +24,7 @@ from tutor.llama.taps import Tap
 __all__ = ["CELL_LOG", "Context", "ContextConfig", "KvType", "Mode"]
 
 NO_SPACE, ABORTED, INVALID = 1, 2, -1
+MAX_VIEWS = 64
 
 
 class Context:
@@ -59,6 +60,7 @@ class Context:
         self._n_vocab = model.dims.n_vocab
         self._rows: dict[int, int] = {}  # index in the last batch -> row of logits
         self._view: NDArray[np.float32] | None = None
+        self._views: dict[tuple[int, int], NDArray[np.float32]] = {}  # (address, rows) -> view: one a step costs
         self.copying: set[int] = set()  # slots of whole-slot copies that the next decode carries out
         self._abort: object = None
         model.adopt(self)
@@ -95,6 +97,7 @@ class Context:
         """Free the cache. May be called twice."""
         self._pointer = None
         self._view = None
+        self._views = {}
         self._rows = {}
         self._free()
 
@@ -159,8 +162,7 @@ class Context:
                     f"Slot {slot} {holds}, so its next position is {last + 1}, not {first}.",
                     "Continue where the slot ends, or remove its tail first.",
                 )
-        tokens = batch.tokens()
-        if int(tokens.min()) < 0 or int(tokens.max()) >= self._n_vocab:
+        if batch.lowest < 0 or batch.highest >= self._n_vocab:
             raise BadBatch(
                 "The batch holds a token id that the model does not have.",
                 f"Ids go from 0 to {self._n_vocab - 1}.",
@@ -195,7 +197,12 @@ class Context:
                 self.pointer  # noqa: B018
                 raise EngineMisuse("The last decode asked for no logits.", "Ask with want_logits=True.")
             start = self.lib.llama_get_logits(self.pointer)
-            self._view = np.ctypeslib.as_array(start, shape=(len(self._rows), self._n_vocab))
+            at = ctypes.addressof(start.contents), len(self._rows)
+            if at not in self._views:
+                if len(self._views) >= MAX_VIEWS:
+                    self._views.clear()
+                self._views[at] = np.ctypeslib.as_array(start, shape=(at[1], self._n_vocab))
+            self._view = self._views[at]
         return self._view
 
     def logits(self, index: int) -> NDArray[np.float32]:
