@@ -25,6 +25,7 @@ Kind = Literal["decode", "prefill"]
 DECODE_TOKENS = 32  # a step of more tokens counts as prefill-like
 SMALL = 16
 WINDOW = 8  # steps whose mean stands for "now"
+SMOOTH = 5  # steps from which on the slowest of them is left out
 SETTLE = 3  # steps at a count before another is tried
 TRY_STEPS = 4  # steps of a trial
 LONG_STEP = 0.1  # seconds of trial that are enough, however few the steps
@@ -36,6 +37,8 @@ FREER = 0.5  # a present mean below this share of usual: somebody left, so the w
 FOLLOW = 0.05  # how fast "usual" follows what is seen
 PRICE = 20.0  # wait this many times the time that a lost trial cost: 5% of all time at most …
 SHORTEST, LONGEST = 0.7, 60.0  # … within these seconds
+DOUBLINGS = 3  # of SHORTEST, one for each trial of fewer threads that was lost in a row
+SOON = 0.2  # seconds after which more threads are tried where a core is seen idle
 IDLE = 0.5  # of a core, at least, for one more thread to be tried
 BRIEF, STALE = 0.1, 2.0  # seconds over which idle time is looked at
 
@@ -61,6 +64,10 @@ class _IdleCores:
         self._read = read
         self._then: tuple[float, float] | None = None  # (clock, idle seconds)
 
+    @property
+    def are_known(self) -> bool:
+        return self._read is not None and self._read() is not None
+
     def is_free(self, now: float) -> bool | None:
         """Was at least IDLE of a core idle lately? None: look again in BRIEF seconds."""
         idle = self._read() if self._read is not None else None
@@ -82,11 +89,12 @@ class _Wait:
     since: float = 0.0
     early: float = 0.0
     due: float = 0.0
+    losses: int = 0  # in a row
 
-    def begin(self, now: float, lost: float) -> None:
+    def begin(self, now: float, lost: float, shortest: float = SHORTEST) -> None:
         """A trial cost `lost` seconds, or would have."""
         price = min(LONGEST, PRICE * lost)
-        self.since, self.early, self.due = now, now + price, now + max(SHORTEST, price)
+        self.since, self.early, self.due = now, now + price, now + max(shortest, price)
 
     def shorten(self) -> None:
         self.due = min(self.due, self.since + max(SHORTEST, (self.early - self.since) / 4))
@@ -113,8 +121,10 @@ class _Lane:
 
     @property
     def now(self) -> float:
-        """Mean of the latest steps, 1.0 being usual."""
-        return sum(self.recent) / len(self.recent) if self.recent else 1.0
+        """Mean of the latest steps without the slowest, 1.0 being usual: one hiccup is no neighbour."""
+        if len(self.recent) < SMOOTH:
+            return sum(self.recent) / len(self.recent) if self.recent else 1.0
+        return (sum(self.recent) - max(self.recent)) / (len(self.recent) - 1)
 
     def threads(self, tokens: int, now: float) -> int:
         """The count for a step that starts now."""
@@ -174,13 +184,22 @@ class _Lane:
         if ratio < BETTER * present:
             self.count, self._direction = tried, direction
             self._waits[direction] = _Wait()
+            self._waits[-direction].losses = 0
             # what trying the old count again would cost; a trial that is lost seldom takes all its steps
-            self._waits[-direction].begin(now, (present - ratio) * units / 2)
+            would_cost = (present - ratio) * units / 2
             if direction > 0:
+                self._waits[-1].begin(now, would_cost)
                 self._waits[-1].early = now  # more threads may have won by luck: fewer are always near
+            else:
+                # fewer may have won by luck too; where the idle cores are known, that shows at once
+                self._waits[1].begin(now, would_cost, SOON if self._cores.are_known else SHORTEST)
             level = ratio
         else:
-            self._waits[direction].begin(now, seconds - present * units)
+            wait = self._waits[direction]
+            wait.losses = min(wait.losses + 1, DOUBLINGS)
+            # A neighbour that comes shows in the steps, one that leaves does not: only this way can wait.
+            shortest = SHORTEST * (2**wait.losses if direction < 0 else 1)
+            wait.begin(now, seconds - present * units, shortest)
             level = present  # a machine that became slower as a whole asks for no more trials
         self.candidate, self._shocked = None, False
         self.recent.clear()
