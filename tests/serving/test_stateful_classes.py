@@ -31,7 +31,7 @@ class PoolMachine(RuleBasedStateMachine):
     @rule(count=st.integers(1, 4))
     def take(self, count: int) -> None:
         if self.pool.num_free >= count:
-            taken = self.pool.take(count)
+            taken, _ = self.pool.take(count)
             assert all(block.ref_cnt == 1 for block in taken)
             self.pool.forget([block for block in taken if block.block_hash])
             self.held += taken
@@ -67,7 +67,7 @@ class PoolMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def release(self, data: st.DataObject) -> None:
         block = self.held.pop(data.draw(st.integers(0, len(self.held) - 1)))
-        gone = self.pool.release([block])
+        gone, _ = self.pool.release([block])
         assert gone == ([] if block in self.held else [block])
 
     @rule(count=st.integers(1, 3))
@@ -213,7 +213,7 @@ def test_any_sequence_of_operations(machine: type[RuleBasedStateMachine]) -> Non
 
 def test_freeing_twice_is_noticed() -> None:
     pool = BlockPool(2)
-    blocks = pool.take(1)
+    blocks, _ = pool.take(1)
     pool.release(blocks)
     with pytest.raises(IntegrityError, match="freed twice"):
         pool.release(blocks)

@@ -74,16 +74,24 @@ class BlockPool:
             found.append(block)
         return found
 
-    def take(self, count: int, owner: Request | None = None) -> list[KVCacheBlock]:
-        """Take free blocks (ref_cnt 1); ask `num_free` first. Cached ones still carry their hash."""
+    def take(
+        self, count: int, owner: Request | None = None, first_index: int = 0
+    ) -> tuple[list[KVCacheBlock], list[KVCacheBlock]]:
+        """Take free blocks (ref_cnt 1) for the places `first_index` and on of a table; ask `num_free` first.
+
+        Returns all of them, and those that were cached: they still carry their hash.
+        """
         empty, cached = self._empty, self._cached
-        taken = []
-        for _ in range(count):
-            block = empty.pop() if empty else cached.popitem(last=False)[1]
+        plain = min(count, len(empty))
+        taken = empty[: -plain - 1 : -1]
+        del empty[len(empty) - plain :]
+        had_content = [cached.popitem(last=False)[1] for _ in range(count - plain)]
+        taken += had_content
+        for index, block in enumerate(taken, start=first_index):
             block.ref_cnt = 1
             block.owner = owner
-            taken.append(block)
-        return taken
+            block.index = index
+        return taken, had_content
 
     def find_run(self, count: int) -> int | None:
         """First block of the first unbroken run of `count` empty blocks; None when there is none."""
@@ -112,24 +120,31 @@ class BlockPool:
                 block.owner = owner
             block.ref_cnt += 1
 
-    def release(self, blocks: Iterable[KVCacheBlock], owner: Request | None = None) -> list[KVCacheBlock]:
-        """One owner less each. Returns those that nobody holds any more; they are free now."""
+    def release(
+        self, blocks: Iterable[KVCacheBlock], owner: Request | None = None
+    ) -> tuple[list[KVCacheBlock], list[KVCacheBlock]]:
+        """One owner less each. Returns those that nobody holds any more (they are free now), and of them the
+        cached ones.
+        """
         empty, cached = self._empty, self._cached
-        released = []
+        released, with_content = [], []
         for block in blocks:
-            if block.ref_cnt <= 0:
-                raise IntegrityError(f"{block} was freed twice")
-            block.ref_cnt -= 1
-            if block.ref_cnt:
+            count = block.ref_cnt
+            if count == 1:
+                block.ref_cnt = 0
+                released.append(block)
+                if block.block_hash:
+                    cached[block.block_id] = block
+                    with_content.append(block)
+                else:
+                    empty.append(block)
+            elif count > 1:
+                block.ref_cnt = count - 1
                 if block.owner is owner:
                     block.owner = None
-                continue
-            released.append(block)
-            if block.block_hash:
-                cached[block.block_id] = block
             else:
-                empty.append(block)
-        return released
+                raise IntegrityError(f"{block} was freed twice")
+        return released, with_content
 
     def store(self, blocks: Sequence[KVCacheBlock], links: Sequence[Link]) -> list[KVCacheBlock]:
         """Remember full blocks under their hashes; returns those whose content nobody had stored yet."""
@@ -143,12 +158,12 @@ class BlockPool:
 
     def forget(self, blocks: Iterable[KVCacheBlock]) -> None:
         """Drop hashes: the content can no longer be matched. Cached blocks become empty ones."""
-        by_hash, cached = self._by_hash, self._cached
+        by_hash = self._by_hash
         for block in blocks:
             del by_hash[block.block_hash]
             block.block_hash = 0
-            if block.ref_cnt == 0:
-                del cached[block.block_id]
+            if not block.ref_cnt:
+                del self._cached[block.block_id]
                 self._empty.append(block)
 
     def cached(self) -> Iterator[KVCacheBlock]:

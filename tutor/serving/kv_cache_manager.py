@@ -117,12 +117,9 @@ class KVCacheManager:
         needed = self.blocks_for(request.num_computed_tokens + num_new) - len(table)
         if needed <= 0:
             return
-        taken = self.pool.take(needed, request)
-        had_content = [block for block in taken if block.block_hash]
+        taken, had_content = self.pool.take(needed, request, len(table))
         if had_content:
             self._parking.evict(had_content, f"{request.name} needs a block")
-        for index, block in enumerate(taken, start=len(table)):
-            block.index = index
         table += taken
         self._tell.allocated(request, taken, num_new)
 
@@ -163,8 +160,7 @@ class KVCacheManager:
         if self._holders.pop(request.request_id, None) is None:
             return
         assert request.slot is not None
-        released = self.pool.release(reversed(request.block_table), request)
-        cached = [block for block in released if block.block_hash]
+        released, cached = self.pool.release(reversed(request.block_table), request)
         if cached:
             self._parking.park(cached, request.slot)
         self._operations.append(SeqRemove(request.slot))
@@ -244,24 +240,23 @@ class KVCacheManager:
         self._tell.allocated(request, blocks, count * self._size)
 
     def _copy_cells(self, blocks: list[KVCacheBlock], slot: int) -> list[str]:
-        """Operations that let `slot` own the blocks' cells; returns from whom, for the trace."""
+        """Operations that let `slot` own the cells of a prefix; returns from whom, for the trace."""
         size = self._size
         sources: list[str] = []
-        run: SeqCopy | None = None
-        for block in blocks:
-            start = block.index * size
+        source, first = -1, 0  # of the run so far
+        for index, block in enumerate(blocks):
             if block.park is None:
                 holder = block.owner or self._find_holder(block)
-                source, name = holder.slot, holder.name
+                assert holder.slot is not None
+                from_, name = holder.slot, holder.name
             else:
-                source, name = block.park, "the cache"
-            assert source is not None
-            if run is not None and run.src == source and run.end == start:
-                run = self._operations[-1] = SeqCopy(source, slot, run.start, start + size)
-            else:
-                run = SeqCopy(source, slot, start, start + size)
-                self._operations.append(run)
+                from_, name = block.park, "the cache"
+            if from_ != source:
+                if index:
+                    self._operations.append(SeqCopy(source, slot, first * size, index * size))
+                source, first = from_, index
                 sources.append(name)
+        self._operations.append(SeqCopy(source, slot, first * size, len(blocks) * size))
         return sources
 
     def _find_holder(self, block: KVCacheBlock) -> Request:
