@@ -1,10 +1,11 @@
 # make run    install (once) and start the tutor
 # make test   install with development tools (once) and run the whole check
 # make check  the whole check on an installed checkout
+# make pictures   every lesson and lab as SVG and PNG, in build/pictures
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test check lint types contracts content unit bench clean help
+.PHONY: run test check lint types contracts content unit bench pictures clean help
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -48,6 +49,9 @@ unit:
 
 bench: $(VENV)/.installed-dev
 	@for script in bench/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+pictures: $(VENV)/.installed-dev
+	@$(BIN)/python scripts/pictures.py
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -48,6 +48,10 @@ class LlamaServer:
             raise SystemExit(f"llama-server did not start (exit code {self._process.returncode}).")
         self._pool = ThreadPoolExecutor(slots)
 
+    @property
+    def url(self) -> str:
+        return self._url
+
     def complete(self, prompt: Sequence[int], count: int, reuse: bool = False) -> dict[str, Any]:
         """Greedy completion of token ids. The answer gets `seconds`, the client's wall time."""
         body = {
@@ -107,6 +111,7 @@ def serve(model: str, slots: int, cells: int, threads: int) -> None:
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
     params.n_gpu_layers = 0
     params.port = 0
+    params.endpoint_metrics = True
     params.cache_ram_mib = 0  # no copies of finished prompts in host memory: ours keeps none either
     params.fit_params = False
     server = xllamacpp.Server(params)

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tutor.grading.kit import Context, Handle, Refused, check
+from tutor.grading.kit import (
+    Context,
+    Handle,
+    MoveRecorder,
+    Record,
+    Refused,
+    check,
+    shorter,
+    smaller_numbers,
+    table_rows,
+)
 
 Array = np.ndarray[Any, Any]
 
@@ -32,19 +43,19 @@ TEXTS = (
 class Pool:
     """Free blocks in random order. `take` is what the learner's code calls; `taken` is what it got."""
 
-    def __init__(self, ctx: Context, num_blocks: int, first: int = 0) -> None:
-        order = ctx.rng.permutation(num_blocks) + first
+    def __init__(self, ctx: Context, num_blocks: int, free: list[int] | None = None, first: int = 0) -> None:
+        order = list(free or ctx.rng.permutation(num_blocks) + first)
         while (
-            num_blocks > 1 and (np.diff(order[:4]) > 0).all()
+            not free and num_blocks > 1 and (np.diff(order[:4]) > 0).all()
         ):  # in rising order a wrong walk would go unseen
-            order = ctx.rng.permutation(num_blocks) + first
-        self._free = [int(block) for block in order]
+            order = list(ctx.rng.permutation(num_blocks) + first)
+        self.free = [int(block) for block in order]
         self.taken: list[int] = []
 
     def take(self) -> int:
-        if not self._free:
+        if not self.free:
             raise Refused("No block is free: you took more blocks than the tokens need.")
-        self.taken.append(self._free.pop(0))
+        self.taken.append(self.free.pop(0))
         return self.taken[-1]
 
 
@@ -66,24 +77,64 @@ def growth(ctx: Context, block_size: int) -> list[int]:
 )
 def growing(ctx: Context) -> None:
     for block_size in (16, 4, 8):
-        pool = Pool(ctx, 64, first=100)
-        table = ctx.guest.new("BlockTable", block_size, ctx.callback(pool.take, "take"))
-        tokens = 0
-        for n in growth(ctx, block_size):
-            before = len(pool.taken)
-            new = table.call("append", n)
-            tokens += n
-            expect_blocks(ctx, pool, before, new, tokens, n, block_size)
-            ctx.expect_equal(
-                table.get("blocks"), pool.taken, where="blocks", note="List them in the order taken."
-            )
-            expect_waste(ctx, table, tokens, block_size)
+        free = Pool(ctx, 64).free
+        case = Growth(block_size, growth(ctx, block_size))
+        ctx.shrink(case, lambda case, free=free: grow(ctx, case, Pool(ctx, 64, free)), simpler_growth)
 
 
-def expect_blocks(
-    ctx: Context, pool: Pool, before: int, new: Any, tokens: int, n: int, block_size: int
-) -> None:
+class Growth(NamedTuple):
+    """A request that grows: the block size, and how many tokens each append adds."""
+
+    block_size: int
+    appends: list[int]
+
+    @property
+    def note(self) -> str:
+        calls = ", ".join(f"append({n})" for n in self.appends)
+        return f"Try it: BlockTable({self.block_size}, take), then {calls}."
+
+
+def simpler_growth(case: Growth) -> Iterator[Growth]:
+    for appends in shorter(case.appends, least=1):
+        yield case._replace(appends=appends)
+    for size in (2, 4):
+        if size < case.block_size:
+            yield case._replace(block_size=size)
+    for appends in smaller_numbers(case.appends):
+        yield case._replace(appends=appends)
+
+
+def grow(ctx: Context, case: Growth, pool: Pool) -> None:
+    """Append in pieces; after each one compare blocks, table and waste with what the tokens need."""
+    block_size, tokens = case.block_size, 0
+    moves = ctx.recorder(block_size, 64)
+    moves.request("A")
+    table = ctx.guest.new("BlockTable", block_size, ctx.callback(pool.take, "take"))
+    for done, n in enumerate(case.appends, start=1):
+        so_far = case._replace(appends=case.appends[:done])
+        before = len(pool.taken)
+        moves.move(f"append({n})")
+        new = table.call("append", n)
+        tokens += n
+        needed = blocks_for(tokens, block_size)
+        moves.took("A", pool.taken[before:], tokens)
+        moves.compare(
+            f"A request of {tokens} tokens holds exactly {needed} blocks of {block_size}: it takes one when "
+            "the last one is full, and none before.",
+            [("blocks held", needed, len(pool.taken)), ("append returned", pool.taken[before:], new)],
+        )
+        expect_blocks(ctx, pool, before, new, so_far, tokens)
+        blocks = table.get("blocks")
+        listed = "The table lists the blocks in the order of the tokens."
+        moves.compare(listed, table_rows("blocks", pool.taken, blocks))
+        note = f"List them in the order taken. {so_far.note}"
+        ctx.expect_equal(blocks, pool.taken, where="blocks", note=note)
+        expect_waste(ctx, moves, table, so_far, tokens)
+
+
+def expect_blocks(ctx: Context, pool: Pool, before: int, new: Any, case: Growth, tokens: int) -> None:
     """Just as many blocks as the tokens need, and append returns those that it took."""
+    block_size, n = case.block_size, case.appends[-1]
     held, needed = len(pool.taken), blocks_for(tokens, block_size)
     room = before * block_size - (tokens - n)
     at = f"after append({n}): {tokens} tokens, block size {block_size}"
@@ -104,19 +155,21 @@ def expect_blocks(
     )
     ctx.expect(
         held == needed,
-        f"{held} blocks were taken, expected {needed} ({at}).",
+        f"{held} blocks were taken, expected {needed} ({at}). {case.note}",
         expected=needed,
         actual=held,
         where=at,
     )
     ctx.expect_equal(
-        new, pool.taken[before:], where="append", note=f"Return the ids that take() gave now ({at})."
+        new, pool.taken[before:], where="append", note=f"Return the ids that take() gave now. {case.note}"
     )
 
 
-def expect_waste(ctx: Context, table: Handle, tokens: int, block_size: int) -> None:
+def expect_waste(ctx: Context, moves: MoveRecorder, table: Handle, case: Growth, tokens: int) -> None:
+    block_size = case.block_size
     waste = table.call("waste")
     expected = blocks_for(tokens, block_size) * block_size - tokens
+    moves.compare("waste() counts the empty slots of the blocks held.", [("waste()", expected, waste)])
     ctx.misconception(
         "used slots counted",
         waste != expected and waste == tokens % block_size,
@@ -127,7 +180,8 @@ def expect_waste(ctx: Context, table: Handle, tokens: int, block_size: int) -> N
         waste == block_size and expected == 0,
         "An exact multiple of the block size wastes nothing.",
     )
-    ctx.expect_equal(waste, expected, where="waste()", note=f"{tokens} tokens, block size {block_size}.")
+    note = f"{tokens} tokens, block size {block_size}. {case.note}"
+    ctx.expect_equal(waste, expected, where="waste()", note=note)
 
 
 @check("slots of all tokens", "(block id, offset) of every token of a request that grew in pieces: exact")
@@ -140,10 +194,17 @@ def slots(ctx: Context) -> None:
         table.call("append", n)
     for pos in range(sum(pieces)):
         entry, offset = divmod(pos, block_size)
-        got = table.call("slot", pos)
+        got = items(table.call("slot", pos))
         if not isinstance(got, (tuple, list)) or len(got) != 2:
             ctx.fail(f"slot({pos}) returns {got!r}; return a pair (block id, offset).", actual=got)
         expect_slot(ctx, pos, tuple(got), (pool.taken[entry], offset), entry, block_size)
+
+
+def items(answer: Any) -> Any:
+    """A NamedTuple or an array where a pair is expected, as a sequence; anything else as it is."""
+    if isinstance(answer, Record):
+        return tuple(answer.as_dict().values())
+    return answer.tolist() if isinstance(answer, np.ndarray) else answer
 
 
 def expect_slot(
@@ -315,9 +376,14 @@ def fork_once(ctx: Context, keys: Array, n: int, block_size: int) -> None:
     free = Pool(ctx, POOL_BLOCKS)
     parent = [free.take() for _ in range(blocks_for(n, block_size))]
     held = ctx.guest.put(parent)
+    moves = ctx.recorder(block_size, POOL_BLOCKS)
+    moves.request("A")
+    moves.took("A", parent, n)
+    moves.move(f"fork({parent}, {n}, {block_size}, take)")
     answer = ctx.guest.call("fork", held, n, block_size, ctx.callback(free.take, "take"))
     child, copies = fork_parts(ctx, answer)
     f = Fork(parent, n, block_size, child, copies, free.taken[len(parent) :])
+    record_fork(moves, f)
     name_fork_mistakes(ctx, f)
     ctx.expect_equal(held.value(), parent, where="the parent's table", note="fork leaves it as it is.")
     expect_both_read_back(ctx, f, keys, free)
@@ -328,10 +394,32 @@ def fork_once(ctx: Context, keys: Array, n: int, block_size: int) -> None:
     ctx.expect_equal(copies, right, where="copies", note=f.note)
 
 
+def record_fork(moves: MoveRecorder, f: Fork) -> None:
+    """The child beside its parent, and the tables and copies as they should be."""
+    moves.request("B")
+    moves.shares("B", "A", [block for block in f.child if block in f.parent], f.n)
+    moves.took("B", [block for block in f.child if block not in f.parent], f.n)
+    for source, target in f.copies:
+        moves.copied("B", source, target, f.tail)
+    own = f.new[:1] or ["its own"]
+    right = [*f.parent[: f.full], *(own if f.tail else [])]
+    copies = [(f.parent[f.full], own[0])] if f.tail else []
+    moves.compare(
+        "Requests share full blocks only: both would write into a partly filled one; the child has a copy.",
+        [
+            *table_rows("child", right, f.child),
+            (
+                "copies",
+                *(", ".join(f"{a} → {b}" for a, b in pairs) or "none" for pairs in (copies, f.copies)),
+            ),
+        ],
+    )
+
+
 def fork_parts(ctx: Context, answer: Any) -> tuple[list[int], list[tuple[int, int]]]:
     """(child's table, copies) as lists of ints, or a sentence about what fork returned instead."""
     try:
-        child, copies = answer
+        child, copies = items(answer)
         blocks, pairs = [int(block) for block in child], [(int(a), int(b)) for a, b in copies]
     except (TypeError, ValueError):
         ctx.fail(f"fork returns {answer!r}; return (the child's block ids, [(from, to), …]).", actual=answer)

@@ -285,5 +285,7 @@ def split_characters(ctx: Context) -> None:
     characters = _expected(ctx, messages, 9)["text"]
     got, expected, lm = _run(ctx, messages, 6, rows=rows)
     _compare(ctx, got, expected, lm, "6 tokens of a Chinese answer")
+    got, expected, lm = _run(ctx, messages, 7, rows=rows)
+    _compare(ctx, got, expected, lm, "7 tokens of a Chinese answer, the last one a part of a character")
     got, expected, lm = _run(ctx, messages, 9, (characters[1],), rows)
     _compare(ctx, got, expected, lm, f"stop={(characters[1],)!r}")

@@ -89,7 +89,8 @@ def test_start_twice_keeps_the_file(tutor: Tutor, tmp_path: Path) -> None:
     path = tmp_path / "workspace" / "total.py"
     path.write_text(path.read_text().replace("version 1", "version 0") + "# mine\n")
     again = tutor("start", "sum")
-    assert "Already there" in again.output and "It was made for version 0" in again.output
+    assert "Already there" in again.output and "begun for version 0" in again.output
+    assert "begun for version 0" in tutor("check", "sum").output
     assert path.read_text().endswith("# mine\n")
 
 

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
+from hostile_bank import Places
+
+from tutor.grading.client import JudgeClient
+from tutor.grading.references import references_dir
+
+EXERCISES = Path(__file__).parent / "exercises"
 
 Condition = Callable[[], bool]
 
@@ -66,3 +74,32 @@ def wait_until() -> Callable[[Condition], bool]:
         return condition()
 
     return wait
+
+
+@pytest.fixture(scope="module")
+def one_check(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The test exercises with one check in `sum`, so that a case costs one broken guest."""
+    folder = tmp_path_factory.mktemp("exercises")
+    for name in ("sum", "calls"):
+        shutil.copytree(EXERCISES / name, folder / name)
+    check = folder / "sum" / "check.py"
+    check.write_text(check.read_text().partition('@check("empty list"')[0])
+    return folder
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module", params=["namespaces", "plain"])
+async def judge(request: pytest.FixtureRequest, one_check: Path) -> AsyncIterator[JudgeClient]:
+    """A judge of the exercises of `one_check`."""
+    client = JudgeClient(exercises=one_check, warm=False, namespaces=request.param == "namespaces")
+    yield client
+    await client.close()
+
+
+@pytest.fixture(scope="module")
+def places(one_check: Path, tmp_path_factory: pytest.TempPathFactory) -> Places:
+    """What a submission may try to read; all of it is there and answers right."""
+    references_dir().mkdir(parents=True, exist_ok=True)
+    (references_dir() / "model").mkdir(exist_ok=True)
+    neighbour = tmp_path_factory.mktemp("neighbour")
+    shutil.copy(EXERCISES / "sum" / "solution.py", neighbour / "total.py")
+    return Places(one_check, references_dir(), neighbour)

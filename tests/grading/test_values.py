@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import itertools
 from collections import Counter, OrderedDict, deque
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -103,6 +104,9 @@ def test_objects_with_fields_become_records() -> None:
         (Shout("yes"), "yes"),
         (range(3), [0, 1, 2]),
         (deque([1]), [1]),
+        (iter((1, [2])), [1, [2]]),
+        (map(str, (1, 2)), ["1", "2"]),
+        ({"a": 1}.items(), [("a", 1)]),
         (Counter("a"), {"a": 1}),
         (OrderedDict(a=1), {"a": 1}),
         (bytearray(b"x"), b"x"),
@@ -137,6 +141,7 @@ def _deep() -> list[Any]:
         (np.array([None]), "dtype object"),
         (np.array(["a"]), "dtype <U1"),
         (1j, "type complex"),
+        (itertools.count(), "goes on after 1,000,000 items"),
     ],
 )
 def test_everything_else_is_refused(value: Any, phrase: str) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tutor.grading.errors import ExerciseError, UnknownExercise, WorkspaceError
-from tutor.grading.exercise import Exercise, find_exercise, load_exercise
+from tutor.grading.exercise import Exercise, exercise_ids, find_exercise, load_exercise
 from tutor.grading.references import ExerciseReferences, Memory
 from tutor.grading.workspace import Workspace, header
 
@@ -74,6 +74,41 @@ def test_write_keeps_the_mode_and_leaves_no_other_file(exercise: Exercise, tmp_p
     assert [item.name for item in tmp_path.iterdir()] == ["total.py"]
 
 
+def raised(exercise: Exercise, version: int, changes: dict[int, str]) -> Exercise:
+    return msgspec.structs.replace(exercise, version=version, changes=changes)
+
+
+def test_an_update_keeps_the_file_and_says_what_changed(exercise: Exercise, tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    newer = raised(exercise, 3, {2: "Floats count.", 3: "Empty lists count."})
+    assert workspace.news(newer) == ()
+    path, _ = workspace.start(exercise)
+    mine = path.read_text() + "my work\n"
+    path.write_text(mine)
+    assert workspace.start(newer) == (path, False) and path.read_text() == mine
+    assert workspace.news(exercise) == ()
+    assert workspace.news(newer) == (
+        "Your file was begun for version 1; the exercise is at version 3 now.",
+        "Version 2: Floats count.",
+        "Version 3: Empty lists count.",
+        f"Your file is kept. When it does that, let its header say: {header(newer).strip()}",
+    )
+    path.write_text(mine.replace("version 1", "version 2"))
+    assert workspace.news(newer)[1:-1] == ("Version 3: Empty lists count.",)
+    path.write_text(mine.replace("version 1", "version 3"))
+    assert workspace.news(newer) == ()
+    path.write_text("no header")
+    assert workspace.news(newer) == ()
+
+
+def test_a_file_of_another_exercise_is_not_taken_for_ones_own(exercise: Exercise, tmp_path: Path) -> None:
+    (tmp_path / exercise.file).write_text("# inference-tutor: exercise kv-cache, version 1\n")
+    with pytest.raises(WorkspaceError, match="belongs to the exercise 'kv-cache'; choose another folder"):
+        Workspace(tmp_path).start(exercise)
+    (tmp_path / exercise.file).write_text("# inference-tutor: exercise long-gone, version 1\n")
+    assert Workspace(tmp_path).start(exercise) == (tmp_path / exercise.file, False)
+
+
 BROKEN = {
     'version = "one"': "version",
     "colour = 3": "colour",
@@ -83,6 +118,7 @@ BROKEN = {
     'id = "other"': "is not the folder's name",
     "limits = { call_seconds = 0.0 }": "a limit is not positive",
     "title = ": "Invalid value",
+    'changes = { 2 = "x" }': "changes names version 2, the exercise is at 1",
 }
 
 
@@ -107,6 +143,24 @@ def test_ids_suggestions_and_renames(exercises: Path, tmp_path: Path) -> None:
     (tmp_path / "sum").symlink_to(exercises / "sum")
     (tmp_path / "renames.toml").write_text('add = "sum"\n')
     assert find_exercise("add", tmp_path).id == "sum"
+
+
+def test_exercises_of_packs_are_found_and_clashes_named(
+    exercises: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pack, other = tmp_path / "pack", tmp_path / "other"
+    for folder, name in ((pack, "sum"), (other, "calls"), (other, "sum")):
+        (folder / "exercises").mkdir(parents=True, exist_ok=True)
+        (folder / "exercises" / name).symlink_to(exercises / name)
+    monkeypatch.setenv("TUTOR_PACKS", str(pack))
+    assert {"sum", "kv-cache"} <= set(exercise_ids()) and "calls" not in exercise_ids()
+    assert find_exercise("sum").folder == pack / "exercises" / "sum"
+    monkeypatch.setenv("TUTOR_PACKS", f"{pack}{os.pathsep}{other}")
+    with pytest.raises(ExerciseError, match=r"The exercise 'sum' is in .*pack/exercises and in .*other/"):
+        find_exercise("calls")
+    monkeypatch.setenv("TUTOR_PACKS", str(tmp_path / "nothing"))
+    with pytest.raises(ExerciseError, match="is no lesson pack"):
+        exercise_ids()
 
 
 class Maker:

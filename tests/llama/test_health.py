@@ -40,8 +40,12 @@ def test_doctor_on_a_working_machine(child) -> None:  # type: ignore[no-untyped-
         "data",
         "cache",
         "workspace",
+        "limits",
+        "memory",
+        "processes",
+        "isolation",
     ]
-    assert all(finding["ok"] for finding in found.values())
+    assert all(finding["ok"] for name, finding in found.items() if name != "isolation")  # a kernel's choice
     assert "llama-cpp-python 0.3." in found["engine"]["detail"]
     assert "sha256 " in found["model"]["detail"]
     assert "tokens/s with 1 thread" in found["decode"]["detail"]

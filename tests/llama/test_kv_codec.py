@@ -132,7 +132,7 @@ def test_packed_bytes_are_bits_times_elements_plus_the_frame(
 def test_the_frame_is_kept_and_the_error_of_real_keys_and_values_is_the_theory(runs: dict[str, Run]) -> None:
     blob = runs["live"].blob
     layout = parse(blob)
-    for name, theory in (("turbo4", 0.0095), ("turbo3", 0.0345), ("turbo2", 0.1175)):
+    for name, theory in (("turbo4", 0.0095), ("turbo3", 0.0348), ("turbo2", 0.1212)):
         back = runs[name].blob
         assert len(back) == len(blob) and cut_frame(back, layout) == cut_frame(blob, layout)
         for kind in "KV":
@@ -146,12 +146,38 @@ def test_the_frame_is_kept_and_the_error_of_real_keys_and_values_is_the_theory(r
             assert wrong / whole < 1.1 * theory, (name, kind)
 
 
-def test_a_second_pass_loses_more_and_the_store_avoids_it(
+def squared_error(left: bytes, right: bytes) -> float:
+    """Relative, over all K and V of two blobs of one layout."""
+    wrong = whole = 0.0
+    for rows in parse(left).rows:
+        a, b = (to_float32(elements(blob, rows), rows.type_id) for blob in (left, right))
+        wrong += float(((a - b) ** 2).sum())
+        whole += float((a**2).sum())
+    return wrong / whole
+
+
+@pytest.mark.parametrize("name", ["turbo4", "turbo3", "turbo2"])
+def test_what_is_loaded_and_saved_again_loses_nothing_more(
+    model: Model, runs: dict[str, Run], ids: list[int], name: str
+) -> None:
+    """A conversation that returns four times from a lossy tier, through the real cache each time."""
+    codec, live, back = make_codec(name), runs["live"], runs[name].blob
+    with Context(model, ContextConfig(n_ctx=512)) as context:
+        for _ in range(3):
+            kv.restore(context, 0, back)
+            back = codec.decode(codec.encode(kv.save(context, 0)))
+        kv.restore(context, 0, back)
+        log_probs = continued(context, ids)
+    assert squared_error(live.blob, back) < 1.002 * squared_error(live.blob, runs[name].blob)
+    cost = float((np.exp(live.log_probs) * (live.log_probs - log_probs)).sum(1).mean())
+    assert cost < 1.3 * divergence(runs, name)
+
+
+def test_the_store_encodes_once_whatever_tier_the_bytes_move_to(
     model: Model, runs: dict[str, Run], ids: list[int], tmp_path: Path
 ) -> None:
     codec = make_codec("turbo4")
     blob, once = runs["live"].blob, runs["turbo4"].blob
-    assert codec.decode(codec.encode(once)) != once
     costs = LinearCosts({"warm": Link(0, 1e9), "cold": Link(0, 1e9)}, 1e-2)
     tiers = [TierConfig("warm", 2 * len(blob)), TierConfig("cold", len(blob), "turbo4")]
     with DiskShelf(tmp_path) as shelf:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import io
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tutor.labs.child import run
 from tutor.llama import library
 from tutor.llama.context import Context, ContextConfig
 from tutor.llama.errors import EngineMisuse, EngineUnavailable
+from tutor.llama.messages import Setup, Started, decode_message
 from tutor.llama.model import Model
 from tutor.llama.taps import Tap
+from tutor.llama.worker import Channel
 
 
 class Spy:
@@ -73,3 +79,25 @@ def test_a_tap_is_refused_where_tensors_are_not_in_the_cpus_memory(
         pytest.raises(EngineMisuse, match="reads the CPU's memory only"),
     ):
         Context(model, ContextConfig(n_ctx=256), Tap(["result_norm"]))
+
+
+def test_a_labs_setting_reaches_model_context_and_header(
+    model_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spy, out = Spy(monkeypatch, gpu=True), io.BytesIO()
+    setup = Setup("paged", {}, str(model_path), paused=True, n_gpu_layers=5)
+    assert run(setup, Channel(io.BytesIO(b""), out)) == 0
+    assert spy.models == [(5, False)] and spy.contexts == [(True, True)]
+    started = decode_message(out.getvalue().splitlines()[0])
+    assert isinstance(started, Started) and started.header.hardware.endswith(", 5 layers on the GPU")
+
+
+@pytest.mark.parametrize("layers", ["-1", "7"])
+def test_the_command_passes_it_on(model_path: Path, monkeypatch: pytest.MonkeyPatch, layers: str) -> None:
+    """The child process answers with the sentence of a build without a GPU, and ends in peace."""
+    if library.load().llama_supports_gpu_offload():
+        pytest.skip("this llama.cpp was built for a GPU")
+    command = [sys.executable, "-m", "tutor", "lab", "paged", "--headless", "--n-gpu-layers", layers]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 3 and "cannot use a GPU" in done.stderr
+    assert "Fatal" not in done.stderr and "Traceback" not in done.stderr

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tutor.llama import sampler
 from tutor.llama.errors import EngineMisuse
 from tutor.llama.sampler import (
     Drawn,
@@ -240,7 +241,7 @@ def test_filters_read_plainly(
 @settings(max_examples=40)
 @given(st.integers(0, 2**32), st.floats(0.1, 9.0), st.floats(0.05, 0.99999))
 def test_the_shortcut_of_top_p_gives_what_a_full_sort_gives(seed: int, spread: float, top_p: float) -> None:
-    """Vocabularies above both sizes at which top-p first tries with fewer tokens."""
+    """A vocabulary above the size that is sorted whole."""
     z = np.random.default_rng(seed).normal(0.0, spread, 10_000)
     ids, _ = distribution(z, drawing(top_p=top_p))
     order = np.argsort(-z, kind="stable")
@@ -249,6 +250,65 @@ def test_the_shortcut_of_top_p_gives_what_a_full_sort_gives(seed: int, spread: f
     assert set(ids.tolist()) == set(order[:count].tolist())
     assert sums[count - 1] >= top_p - 1e-12
     assert count == 1 or sums[count - 2] < top_p + 1e-12
+
+
+ROWS = {
+    "spread": lambda rng: rng.normal(0.0, 3.0, 49_152),
+    "peaked": lambda rng: rng.normal(0.0, 1.0, 49_152) + 12.0 * (rng.random(49_152) < 1e-4),
+    "steep": lambda rng: -rng.exponential(9.0, 49_152),
+    "ties": lambda rng: np.round(rng.normal(0.0, 2.0, 49_152), 1),
+    "flat": lambda rng: np.zeros(49_152),
+    "two": lambda rng: np.repeat([5.0, 0.0], [40, 49_112])[rng.permutation(49_152)],
+    "half impossible": lambda rng: np.where(rng.random(49_152) < 0.5, -np.inf, rng.normal(0.0, 3.0, 49_152)),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_top_p_keeps_exactly_what_a_full_sort_keeps(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Same tokens, same probabilities, same draw for a seed; and the sort is really left out."""
+    z = ROWS[name](np.random.default_rng(7)).astype(np.float32)
+    cuts = [0.1, 0.5, 0.9, 0.99, 0.9999, 0.99999, 1 - 1e-9, 1 - 1e-15]
+    sorted_whole: list[int] = []
+    sort = sampler._sorted_cut
+    monkeypatch.setattr(sampler, "_sorted_cut", lambda *row: sorted_whole.append(len(row[0])) or sort(*row))
+    quick = [distribution(z, drawing(top_p=top_p)) for top_p in cuts]
+    drawn = [draw(z, drawing(0.8, top_p=top_p), (), 0, rng_for(5, 0)).token for top_p in cuts]
+    left_out = len(sorted_whole)
+    monkeypatch.setattr(sampler, "_binned_cut", lambda *_: None)
+    for top_p, (ids, probs), token in zip(cuts, quick, drawn, strict=True):
+        full_ids, full_probs = distribution(z, drawing(top_p=top_p))
+        assert np.array_equal(ids, full_ids) and np.array_equal(probs, full_probs)
+        assert draw(z, drawing(0.8, top_p=top_p), (), 0, rng_for(5, 0)).token == token
+    assert len(sorted_whole) - left_out == 2 * len(cuts)
+    assert left_out <= 2 * 3, "sorted whole where the bins suffice"
+
+
+def test_a_target_that_is_a_sum_is_left_to_the_sort() -> None:
+    """There, adding in another order decides; the histogram has to notice."""
+    z = np.random.default_rng(3).normal(0.0, 2.0, 4096)
+    peak = float(z.max())
+    depths = peak - z
+    weights = np.exp(-depths)
+    for target in np.cumsum(np.exp(np.sort(z)[::-1] - peak))[::40]:
+        quick = sampler._binned_cut(z, depths, weights, float(target))
+        assert quick is None or quick == sampler._sorted_cut(z, peak, float(target))
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.sampled_from([0.0, 1.0, 1.0 + 2**-40, 2.5, -3.0, -50.0, -np.inf]), min_size=1, max_size=30),
+    st.one_of(st.floats(1e-6, 1.0, exclude_max=True), st.sampled_from([0.25, 0.5, 0.75])),
+)
+def test_the_histogram_agrees_or_steps_aside(values: list[float], top_p: float) -> None:
+    """Few, equal and nearly equal values, and cuts that fall on a sum: where rounding could decide, it says
+    nothing."""
+    z = np.array([0.0, *values])
+    peak = float(z.max())
+    depths = peak - z
+    weights = np.exp(-depths)
+    target = top_p * float(weights.sum())
+    quick = sampler._binned_cut(z, depths, weights, target)
+    assert quick is None or quick == sampler._sorted_cut(z, peak, target)
 
 
 @given(

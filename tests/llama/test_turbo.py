@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tutor.llama.blob import BF16, from_float32, to_float32
 from tutor.llama.turbo import Quantiser, lloyd_max, random_signs, rotation
 
 # Max 1960, table I: the positive levels for a unit Gaussian, and the distortion they leave
@@ -58,7 +59,11 @@ def test_error_and_size_are_what_the_theory_says(bits: int, size: int) -> None:
     packed = quantiser.pack(vectors)
     assert len(packed) == quantiser.packed_bytes(2000)
     assert len(packed) * 8 / vectors.size == quantiser.bits_per_element == bits + 16 / size
-    assert relative_error(vectors, quantiser.unpack(packed, 2000)) == pytest.approx(LEVELS[bits][1], rel=0.06)
+    # Lloyd-Max leaves D; stretching what it gives to the full length costs a little more. 64 elements of a
+    # vector of given length have lighter tails than a Gaussian, so that less is lost in them.
+    kept_length = 2 - 2 * math.sqrt(1 - LEVELS[bits][1])
+    error = relative_error(vectors, quantiser.unpack(packed, 2000))
+    assert kept_length * (0.9 if size == 64 else 0.94) < error < kept_length * 1.03
 
 
 def test_outlier_channels_cost_nothing_after_the_rotation() -> None:
@@ -100,8 +105,21 @@ def test_lengths_survive_and_errors_are_bounded(bits: int, count: int, seed: int
     quantiser = Quantiser(64, bits)
     back = quantiser.unpack(quantiser.pack(vectors), count)
     lengths = np.linalg.norm(vectors, axis=1)
+    assert np.allclose(np.linalg.norm(back, axis=1), lengths, rtol=1e-3)  # f16 has 11 bits
     # Each of 64 elements errs by D on average; no vector of 64 errs four times as much.
     assert (np.linalg.norm(back - vectors, axis=1) < lengths * 2 * math.sqrt(LEVELS[bits][1])).all()
+
+
+@pytest.mark.parametrize("bits", LEVELS)
+def test_what_was_decoded_finds_its_codes_again(bits: int) -> None:
+    """Eight passes with values rounded to bf16 between them, as the cache does: no error is added."""
+    quantiser, vectors = Quantiser(64, bits), gaussian(2000)
+    back = quantiser.unpack(quantiser.pack(vectors), 2000)
+    first = relative_error(vectors, back)
+    for _ in range(7):
+        rounded = to_float32(from_float32(back, BF16), BF16)
+        back = quantiser.unpack(quantiser.pack(rounded), 2000)
+    assert relative_error(vectors, back) < 1.001 * first
 
 
 @pytest.mark.parametrize("spoil", [np.nan, np.inf, -np.inf, 1e5])

@@ -61,6 +61,14 @@ def test_the_installed_tutor_finds_them(installed: Path) -> None:
     assert read.returncode == 0 and "MiB" in read.stdout
 
 
+def test_the_installed_tutor_makes_lessons(installed: Path, tmp_path: Path) -> None:
+    """The skeleton's files are in the wheel."""
+    made = tutor(installed, "author", "new", "mine", "--pack", str(tmp_path))
+    assert made.returncode == 0, made.stderr
+    ours = {p.relative_to(ROOT) for p in (ROOT / "tutor" / "grading" / "skeleton").rglob("*.txt")}
+    assert len(ours) == sum(p.is_file() for p in tmp_path.rglob("*")) > 8
+
+
 def test_the_styles_are_in_the_wheel(installed: Path) -> None:
     ours = {p.relative_to(ROOT) for p in (ROOT / "tutor").rglob("*.tcss")}
     assert ours and all((installed / path).is_file() for path in ours)

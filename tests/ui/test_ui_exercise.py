@@ -160,6 +160,54 @@ async def test_an_outside_edit_is_taken_when_focus_returns(
         await until(pilot, lambda: "edited" in editor(app).text)
 
 
+async def test_saving_in_another_editor_checks(
+    services: Services, text: Text, until: Until, file: Path
+) -> None:
+    app = exercise_app(services)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: "def kv_bytes" in text(app) and "any other editor" in text(app))
+        beside = file.with_suffix(".tmp")
+        beside.write_text("def kv_bytes(:\n")
+        beside.replace(file)
+        await until(pilot, lambda: "Not passed yet" in text(app))
+        assert editor(app).text == "def kv_bytes(:\n"
+        file.write_text(solution())
+        await until(pilot, lambda: "Passed:" in text(app))
+        assert editor(app).text == solution()
+    assert [event.passed for event in journaled(services, ExerciseChecked)] == [False, True]  # type: ignore[attr-defined]
+
+
+async def test_a_save_during_a_run_is_checked_afterwards(
+    services: Services, text: Text, until: Until, file: Path
+) -> None:
+    app = exercise_app(services)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: "any other editor" in text(app))
+        endless = "def kv_bytes(*a, **k):\n    while True:\n        pass\n\nmax_seqs = kv_bytes\n"
+        editor(app).load_text(endless)
+        await pilot.press("ctrl+s")
+        await until(pilot, lambda: "Checking: 1 of" in text(app))
+        file.write_text(solution())
+        await until(pilot, lambda: "Passed:" in text(app))
+        assert editor(app).text == solution()
+    assert [event.passed for event in journaled(services, ExerciseChecked)] == [True]  # type: ignore[attr-defined]
+
+
+async def test_an_outside_save_takes_nothing_from_unsaved_text(
+    services: Services, text: Text, until: Until, file: Path
+) -> None:
+    """And no dialog comes up while somebody types."""
+    app = exercise_app(services)
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        await until(pilot, lambda: "any other editor" in text(app))
+        editor(app).load_text("mine = 1\n")
+        file.write_text("theirs = 2\n")
+        await until(pilot, lambda: "kv_math.py was saved by" in text(app))  # in the corner
+        assert isinstance(app.screen, ExerciseScreen)
+        assert editor(app).text == "mine = 1\n" and file.read_text() == "theirs = 2\n"
+        assert not journaled(services, ExerciseChecked)
+
+
 @pytest.mark.parametrize(("key", "kept"), [("m", "mine = 1\n"), ("f", "theirs = 2\n")])
 async def test_two_edits_are_never_merged_unseen(
     services: Services, text: Text, until: Until, file: Path, key: str, kept: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,11 +27,14 @@ def run_app(
     knobs: Mapping[str, object] | None = None,
     trace: Path | None = None,
     at: int | None = None,
+    open_on: Callable[[Services], Screen[None]] | None = None,
     fps: int = FPS,
+    n_gpu_layers: int = 0,
 ) -> int:
     """Run until the learner quits; returns the exit code.
 
-    `lab` opens that lab instead of the map (with `knobs`), `trace` plays a saved trace (from step `at`).
+    `lab` opens that lab instead of the map (with `knobs`), `trace` plays a saved trace (from step `at`),
+    `open_on` makes another first screen.
     `fps` is the highest rate at which a lab repaints.
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
@@ -59,8 +63,11 @@ def run_app(
         model=model or os.environ.get("TUTOR_MODEL") or None,
         workspace=Path(workspace).expanduser() if workspace else None,
         fps=fps,
+        n_gpu_layers=n_gpu_layers,
     )
     first = _first_screen(services, lab, knobs or {}, trace, at) if lab or trace else None
+    if open_on is not None:
+        first = partial(open_on, services)
     app = TutorApp(services, ascii_only=needs_ascii(ascii_only), first=first)
     app.run()
     return app.return_code or 0

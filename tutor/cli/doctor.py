@@ -14,17 +14,19 @@ COULD_NOT_RUN = 3
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.pass_context
 def command(ctx: click.Context, as_json: bool) -> None:
-    """Check this machine: terminal, Python, compiler, engine, model, folders.
+    """Check this machine: terminal, Python, compiler, engine, model, folders, limits for your code.
 
     Ends with code 3 when something is missing that the tutor cannot run without.
     """
+    from tutor.grading.limits import findings
     from tutor.llama.health import examine
 
     options = ctx.obj or {}
     report = examine(options.get("model"), options.get("workspace"))
+    report = dataclasses.replace(report, findings=(*report.findings, *findings()))
     if as_json:
-        findings = [dataclasses.asdict(finding) for finding in report.findings]
-        click.echo(json.dumps({"can_run": report.can_run, "findings": findings}, indent=2))
+        listed = [dataclasses.asdict(finding) for finding in report.findings]
+        click.echo(json.dumps({"can_run": report.can_run, "findings": listed}, indent=2))
     else:
         for finding in report.findings:
             click.echo(f"{'ok' if finding.ok else 'problem':<8} {finding.name:<10} {finding.detail}")

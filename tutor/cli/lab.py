@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from tutor.labs.plain_serving import mechanism_lines
 from tutor.labs.registry import UnknownLab, get_kind, kinds
 from tutor.labs.scenario import KnobError, Knobs, LabKind
 from tutor.labs.session import LabSession
@@ -30,15 +31,19 @@ def _knob_pairs(pairs: tuple[str, ...]) -> dict[str, str]:
 def _describe(kind: LabKind) -> str:
     lines = [f"{kind.title}: {kind.phenomenon}", "Knobs (--knob NAME=VALUE):"]
     for knob in kind.knobs:
-        allowed = ", ".join(knob.choices) or (f"{knob.low}..{knob.high}" if knob.kind == "int" else knob.kind)
+        allowed = ", ".join(knob.choices) or (f"{knob.low}..{knob.high}" if knob.high else knob.kind)
         lines.append(f"  {knob.name} = {knob.default}  ({allowed})  {knob.help}")
     return "\n".join(lines)
 
 
-async def run_to_end(kind: LabKind, knobs: Knobs, model: str | None, plain: bool, pace: float) -> LabSession:
+async def run_to_end(
+    kind: LabKind, knobs: Knobs, model: str | None, plain: bool, pace: float, n_gpu_layers: int = 0
+) -> LabSession:
     """Run a lab until nothing is left to do; with `plain`, print each step as text."""
     arrived = asyncio.Event()
-    session = LabSession(kind, knobs, model, on_change=arrived.set, steps_per_second=pace)
+    session = LabSession(
+        kind, knobs, model, on_change=arrived.set, steps_per_second=pace, n_gpu_layers=n_gpu_layers
+    )
     await session.start()
     shown = -1
     show_progress = not plain and sys.stderr.isatty()
@@ -88,6 +93,7 @@ def _summary(session: LabSession) -> list[str]:
     if serving.requests:
         held = serving.num_used_blocks
         lines.append(f"preemptions: {serving.num_preemptions}, blocks still held at the end: {held}")
+        lines += mechanism_lines(view)
     cells = _cells_line(session)
     return [*lines, cells] if cells else lines
 
@@ -98,6 +104,13 @@ def _summary(session: LabSession) -> list[str]:
 @click.option("--plain", is_flag=True, help="Print every step as text (for screen readers and pipes).")
 @click.option("--trace", "trace_path", type=click.Path(path_type=Path), help="Save the trace to this file.")
 @click.option("--knob", "pairs", multiple=True, metavar="NAME=VALUE", help="Set a knob (may be repeated).")
+@click.option(
+    "--n-gpu-layers",
+    type=click.IntRange(-1),
+    default=0,
+    metavar="N",
+    help="Layers for the GPU: 0 none (the lessons' figures), -1 all; needs a llama.cpp built for it.",
+)
 @click.option("--knobs", "show_knobs", is_flag=True, help="List the lab's knobs and stop.")
 @click.pass_obj
 def command(
@@ -108,6 +121,7 @@ def command(
     trace_path: Path | None,
     pairs: tuple[str, ...],
     show_knobs: bool,
+    n_gpu_layers: int,
 ) -> None:
     if lab_id is None:
         for known in kinds():
@@ -125,15 +139,16 @@ def command(
     if not (headless or plain or trace_path):
         from tutor.cli.app import run_app
 
-        sys.exit(
-            run_app(obj["model"], obj["workspace"], obj["ascii"], lab=lab_id, knobs=knobs, fps=obj["fps"])
-        )
-    sys.exit(_run(kind, knobs, obj["model"], plain, trace_path))
+        shown = {"lab": lab_id, "knobs": knobs, "fps": obj["fps"], "n_gpu_layers": n_gpu_layers}
+        sys.exit(run_app(obj["model"], obj["workspace"], obj["ascii"], **shown))
+    sys.exit(_run(kind, knobs, obj["model"], plain, trace_path, n_gpu_layers))
 
 
-def _run(kind: LabKind, knobs: Knobs, model: str | None, plain: bool, trace_path: Path | None) -> int:
+def _run(
+    kind: LabKind, knobs: Knobs, model: str | None, plain: bool, trace_path: Path | None, n_gpu_layers: int
+) -> int:
     try:
-        session = asyncio.run(run_to_end(kind, knobs, model, plain, 0.0))
+        session = asyncio.run(run_to_end(kind, knobs, model, plain, 0.0, n_gpu_layers))
     except KeyboardInterrupt:
         click.echo("Stopped.", err=True)
         return 130

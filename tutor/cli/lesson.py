@@ -65,6 +65,8 @@ def _as_dict(lesson: Lesson, text: LessonText) -> dict[str, object]:
         "title": lesson.title,
         "stage": lesson.stage,
         "minutes": lesson.minutes,
+        "reading_minutes": text.reading_minutes,
+        "difficulty": lesson.difficulty or None,
         "line": lesson.line,
         "needs": lesson.needs,
         "unlocks": lesson.unlocks,
@@ -79,6 +81,9 @@ def _whole(lesson: Lesson, text: LessonText) -> str:
     facts = f"Stage {lesson.stage}, about {lesson.minutes} minutes."
     if lesson.needs:
         facts += f" Needs {', '.join(lesson.needs)}."
+    facts += f" Reading takes about {text.reading_minutes} min."
+    if lesson.difficulty:
+        facts += f" Difficulty {lesson.difficulty} of 5."
     goals = "\n".join(f"- {objective}" for objective in lesson.objectives)
     return (
         f"# {lesson.title}\n\n{lesson.line}\n\n{facts}\n\nAfterwards you can:\n\n{goals}\n\n{text.markdown}"

@@ -14,11 +14,15 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "lesson": ("tutor.cli.lesson", "Read a lesson as plain text."),
     "start": ("tutor.cli.start", "Put a lesson's exercise file into your workspace."),
     "check": ("tutor.cli.check", "Grade an exercise against the model."),
+    "watch": ("tutor.cli.watch", "Check an exercise whenever you save its file."),
     "hint": ("tutor.cli.hint", "Show the next hint of an exercise."),
     "solution": ("tutor.cli.solution", "Show an exercise's solution (after a pass, or on request)."),
     "reset": ("tutor.cli.reset", "Put an exercise back to its start; your file is backed up."),
     "lab": ("tutor.cli.lab", "Run a lab on the real engine, on screen or headless."),
     "replay": ("tutor.cli.replay", "Play a saved trace."),
+    "serve": ("tutor.cli.serve", "Serve the model over HTTP: OpenAI's, llama.cpp's and Ollama's APIs."),
+    "bench": ("tutor.cli.bench", "Load a server and measure its latencies."),
+    "attach": ("tutor.cli.attach", "Watch a running vLLM, SGLang, llama-server or tutor serve."),
     "progress": ("tutor.cli.progress", "Show what you have done."),
     "doctor": ("tutor.cli.doctor", "Check this machine: compiler, model, engine, terminal, folders."),
     "author": ("tutor.cli.author", "Tools for people who write lessons and exercises."),
@@ -53,18 +57,41 @@ class LazyGroup(click.Group):
 @click.version_option(__version__, prog_name="inference-tutor")
 @click.option("--model", metavar="PATH.gguf", help="Use this model instead of the bundled SmolLM2-135M.")
 @click.option("--workspace", metavar="DIR", help="Folder of your exercise files (default ~/inference-tutor).")
+@click.option("--pack", "packs", multiple=True, metavar="DIR", help="Add the lesson pack in this folder.")
 @click.option("--fps", type=click.IntRange(1, 60), default=10, help="Most repaints of a lab a second (10).")
 @click.option("--ascii", "ascii_only", is_flag=True, help="Draw with ASCII characters only.")
 @click.pass_context
-def cli(ctx: click.Context, model: str | None, workspace: str | None, fps: int, ascii_only: bool) -> None:
+def cli(
+    ctx: click.Context,
+    model: str | None,
+    workspace: str | None,
+    packs: tuple[str, ...],
+    fps: int,
+    ascii_only: bool,
+) -> None:
     """Learn how LLM inference and serving work, in your terminal, on a real engine.
 
     Without a command, opens the full-screen tutor.
 
     Exit codes: 0 done or passed, 1 failed, 2 wrong usage, 3 could not run.
     """
+    if packs:
+        _add_packs(packs)
     ctx.obj = {"model": model, "workspace": workspace, "ascii": ascii_only, "fps": fps}
     if ctx.invoked_subcommand is None:
         from tutor.cli.app import run_app
 
         ctx.exit(run_app(model=model, workspace=workspace, ascii_only=ascii_only, fps=fps))
+
+
+def _add_packs(folders: tuple[str, ...]) -> None:
+    """Make the lesson packs in these folders part of the course, or end with one sentence."""
+    from pathlib import Path
+
+    from tutor.curriculum.errors import CourseError
+    from tutor.curriculum.packs import add_packs
+
+    try:
+        add_packs(Path(folder) for folder in folders)
+    except CourseError as error:
+        raise click.BadParameter(str(error), param_hint="--pack") from error

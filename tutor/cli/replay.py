@@ -1,4 +1,4 @@
-"""`tutor replay FILE`: play a saved trace in the full-screen tutor, or print it as text."""
+"""`tutor replay FILE`: play a saved trace, or a failed check of your own code, on screen or as text."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from tutor.grading import failures
 from tutor.labs.registry import UnknownLab, get_kind
 from tutor.trace.codec import TraceError, read_trace
 from tutor.trace.perfetto import to_perfetto
@@ -17,7 +18,14 @@ COULD_NOT_RUN = 3
 
 
 @click.command(name="replay", help="Play a saved trace.")
-@click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
+@click.argument("path", metavar="[FILE]", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--failure",
+    is_flag=False,
+    flag_value="",
+    metavar="[ID]",
+    help="Open the newest failed check of your code (of exercise ID) at the step where it went wrong.",
+)
 @click.option("--plain", is_flag=True, help="Print every step as text.")
 @click.option(
     "--at", "step", type=int, metavar="STEP", help="Open at this step (with --plain: print it only)."
@@ -26,7 +34,17 @@ COULD_NOT_RUN = 3
     "--perfetto", type=click.Path(path_type=Path), help="Convert to a Chrome/Perfetto trace file instead."
 )
 @click.pass_obj
-def command(obj: dict[str, Any], path: Path, plain: bool, step: int | None, perfetto: Path | None) -> None:
+def command(
+    obj: dict[str, Any],
+    path: Path | None,
+    failure: str | None,
+    plain: bool,
+    step: int | None,
+    perfetto: Path | None,
+) -> None:
+    if (path is None) == (failure is None):
+        raise click.UsageError("Give the file of a trace, or --failure.")
+    path = path or _failed(failure or None)
     try:
         store = read_trace(path)
         kind = get_kind(store.header.lab)
@@ -43,6 +61,8 @@ def command(obj: dict[str, Any], path: Path, plain: bool, step: int | None, perf
             sys.exit(COULD_NOT_RUN)
         click.echo(f"Open {perfetto} in ui.perfetto.dev or chrome://tracing.")
         return
+    if failure is not None and step is None:
+        step = failures.violating_step(store)
     if not plain:
         from tutor.cli.app import run_app
 
@@ -53,3 +73,15 @@ def command(obj: dict[str, Any], path: Path, plain: bool, step: int | None, perf
     for number in range(store.last_step + 1) if step is None else (step,):
         playback.seek(number)
         click.echo(kind.plain(playback.view) + "\n")
+
+
+def _failed(exercise: str | None) -> Path:
+    """The newest trace of a failed check; a sentence and exit code 3 when there is none."""
+    found = failures.latest(exercise)
+    if found is None:
+        of = f" of {exercise}" if exercise else ""
+        click.echo(
+            f"No failed check{of} left a recording. Checks of block tables do; see `tutor check`.", err=True
+        )
+        sys.exit(COULD_NOT_RUN)
+    return found

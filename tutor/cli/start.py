@@ -15,12 +15,13 @@ def command(ctx: click.Context, ident: str) -> None:
     item = exercise(ident)
     with explained():
         path, made = workspace(ctx).start(item)
-        version = item.version if made else workspace(ctx).version(item)
+        news = workspace(ctx).news(item)
     click.echo(f"{item.title}\n\n{item.statement.strip()}\n")
     for signature in item.signatures:
         click.echo(f"    {signature}")
     click.echo(f"\n{'Made' if made else 'Already there, left as it is:'} {path}")
-    if version is not None and version < item.version:
-        text = f"It was made for version {version}; the exercise is at version {item.version} now."
-        click.echo(f"{text} `tutor reset {item.id}` gives you the new start and keeps a backup.")
+    for line in news:
+        click.echo(line)
+    if news:
+        click.echo(f"Or: `tutor reset {item.id}` gives you the new start and keeps a backup.")
     click.echo(f"Edit it, then: tutor check {item.id}")

@@ -8,6 +8,7 @@ is derived from the shape, never typed.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import msgspec
 
@@ -240,3 +241,45 @@ def _positive(name: str, value: int) -> int:
 
 
 # --- added by lessons: pure functions with a docstring and a source -------------------------------
+
+
+def causal_scores(tokens: int, heads: int = 1) -> int:
+    """Attention scores of one layer that the causal mask leaves: heads x T(T + 1)/2 for T tokens."""
+    return heads * _positive("tokens", tokens) * (tokens + 1) // 2
+
+
+def softmax(logits: Sequence[float], temperature: float = 1.0) -> tuple[float, ...]:
+    """exp(z/T) / sum exp(z/T), sum 1. Temperature 0 gives all of it to the first of the largest."""
+    if not logits or temperature < 0:
+        raise ValueError("softmax needs a logit at least and a temperature that is not negative")
+    peak = max(logits)
+    if temperature == 0:
+        return tuple(float(i == logits.index(peak)) for i in range(len(logits)))
+    powers = [math.exp((z - peak) / temperature) for z in logits]
+    return tuple(power / sum(powers) for power in powers)
+
+
+def top_p_count(probs: Sequence[float], p: float) -> int:
+    """Tokens that top-p keeps: the fewest likeliest whose sum reaches p, the crossing one included.
+
+    Source: Holtzman et al. 2019.
+    """
+    total = 0.0
+    for count, prob in enumerate(sorted(probs, reverse=True), start=1):
+        total += prob
+        if total >= p:
+            return count
+    return len(probs)
+
+
+def min_p_count(probs: Sequence[float], m: float) -> int:
+    """Tokens that min-p keeps: those with m times the largest probability or more.
+
+    Source: Nguyen et al. 2024.
+    """
+    return sum(prob >= m * max(probs) for prob in probs)
+
+
+def entropy_bits(probs: Sequence[float]) -> float:
+    """Shannon's entropy, -sum p log2 p, in bits."""
+    return -sum(prob * math.log2(prob) for prob in probs if prob > 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import networkx as nx
@@ -33,8 +33,17 @@ def longest_paths(lessons: nx.DiGraph) -> dict[str, int]:
     return stage
 
 
-def lint_course(folder: Path | None = None) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """(what was looked at, its problems). Raises CourseError when the course cannot be read at all."""
+def lint_course(
+    folder: Path | None = None,
+    *,
+    only: Path | None = None,
+    also: Callable[[Lesson], tuple[str, ...]] = lambda lesson: (),
+) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """(what was looked at, its problems). Raises CourseError when the course cannot be read at all.
+
+    only: look at the lessons of this content folder alone, in the graph of all. also: further problems of a
+    written lesson.
+    """
     course = load_course(folder)
     lessons = graph(course)
     expected = longest_paths(lessons)
@@ -48,8 +57,8 @@ def lint_course(folder: Path | None = None) -> Iterator[tuple[str, tuple[str, ..
         ),
     )
     for lesson in course:
-        if lesson.written:
-            yield lesson.id, tuple(_problems(lesson))
+        if lesson.written and only in (None, lesson.folder.parent):
+            yield lesson.id, (*_problems(lesson), *also(lesson))
 
 
 def _problems(lesson: Lesson) -> Iterator[str]:

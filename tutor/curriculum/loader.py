@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tutor.curriculum.dag import Course, stages
 from tutor.curriculum.errors import CourseError
+from tutor.curriculum.packs import content_folders
 from tutor.curriculum.schema import (
     ChoiceSpec,
     LabSpec,
@@ -29,12 +30,14 @@ _FOLDER = re.compile(r"(\d{2})-([a-z0-9]+(?:-[a-z0-9]+)*)")
 
 
 def load_course(folder: Path | None = None) -> Course:
-    """All lessons below `folder` (the shipped ones without it). Raises CourseError."""
-    if folder is None:
-        from tutor.resources import content_dir
+    """All lessons below `folder`; without it the shipped ones and those of the packs. Raises CourseError.
 
-        folder = content_dir()
-    read = [(path, int(number), _lesson_file(path, id)) for path, number, id in _lesson_folders(folder)]
+    The numbers of a pack order its own lessons; in the course they go on after those before it.
+    """
+    read: list[tuple[Path, int, LessonFile]] = []
+    for content in content_folders() if folder is None else (folder,):
+        last = max((number for _, number, _ in read), default=0)
+        read += [(path, last + int(n), _lesson_file(path, id)) for path, n, id in _lesson_folders(content)]
     _check_names(read)
     needs = {file.id: file.needs for _, _, file in read}
     _check_needs(read, needs)
@@ -125,6 +128,8 @@ def _lesson_file(folder: Path, id: str) -> LessonFile:
         problem = ("needs", "a need is listed twice")
     elif not file.objectives:
         problem = ("objectives", "a lesson has at least one objective")
+    elif not 0 <= file.difficulty <= 5:
+        problem = ("difficulty", f"difficulty goes from 1 to 5, got {file.difficulty}")
     elif file.minutes < 1:
         problem = ("minutes", f"minutes must be at least 1, got {file.minutes}")
     if problem:
@@ -139,14 +144,22 @@ def _check_names(read: list[tuple[Path, int, LessonFile]]) -> None:
     for folder, number, file in read:
         path = folder / "lesson.toml"
         if number in numbers:
-            raise CourseError(f"number {number:02d} is taken by {numbers[number]!r}", path)
+            raise CourseError(f"number {folder.name[:2]} is taken by {numbers[number]!r}", path)
         numbers[number] = file.id
         for key, names in (("id", (file.id,)), ("aliases", file.aliases), ("title", (file.title,))):
             for name in names:
                 taken_by, other = owner.setdefault(name.casefold(), (folder, file.id))
                 if taken_by != folder:
                     line = line_of(read_text(path), key)
-                    raise CourseError(f"the name {name!r} is already taken by lesson {other!r}", path, line)
+                    reason = f"the name {name!r} is already taken by lesson {other!r}"
+                    raise CourseError(reason + _elsewhere(folder, taken_by), path, line)
+
+
+def _elsewhere(folder: Path, other: Path) -> str:
+    """Which two folders clash, and the way out, when they come from different packs."""
+    if folder.parent == other.parent:
+        return ""
+    return f" in {other.parent}; rename it in {folder.parent}, or leave one of the packs out"
 
 
 def _check_needs(read: list[tuple[Path, int, LessonFile]], known: dict[str, tuple[str, ...]]) -> None:
@@ -174,6 +187,7 @@ def _lesson(
         number=number,
         stage=stage[file.id],
         unlocks=tuple(unlocks[file.id]),
+        difficulty=file.difficulty,
     )
 
 

@@ -22,6 +22,7 @@ class LessonFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     minutes: int
     aliases: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
+    difficulty: int = 0  # 1 (easy) to 5 (hard); 0: not said
 
 
 class Lesson(msgspec.Struct, frozen=True):
@@ -39,6 +40,7 @@ class Lesson(msgspec.Struct, frozen=True):
     number: int
     stage: int
     unlocks: tuple[str, ...]
+    difficulty: int = 0
 
 
 # --- quiz.toml ----------------------------------------------------------------------------------

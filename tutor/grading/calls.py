@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tutor.grading import rpc
-from tutor.grading.errors import ReplyError
+from tutor.grading.errors import NoAnswer, ReplyError
 from tutor.grading.kit import Refused
 from tutor.grading.process import Control, GuestProcess
 from tutor.grading.protocols import Callback
@@ -18,7 +18,7 @@ from tutor.llama.errors import BadBatch, EngineMisuse, NoSpace
 _USUAL = (TypeError, ValueError, IndexError, KeyError, AttributeError, OverflowError)
 
 
-class LearnerError(Exception):
+class LearnerError(NoAnswer):
     """The learner's code raised. `lines` is its part of the traceback, `where` is `file:line`."""
 
     def __init__(self, raised: rpc.Raised, call: str) -> None:
@@ -40,6 +40,7 @@ class Clock:
     def __init__(self, call_seconds: float, total_seconds: float) -> None:
         self.call_seconds = call_seconds
         self.total_seconds = total_seconds
+        self.code_seconds = 0.0  # in the learner's code alone, as the guest reports it
         self._left = total_seconds
         self._end = 0.0
         self._depth = 0
@@ -171,6 +172,7 @@ class GuestCalls:
                 left = self._reply(self._answer(reply), left)
                 continue
             self.broken = False
+            self._clock.code_seconds += _seconds(reply)
             if isinstance(reply, rpc.Raised):
                 raise LearnerError(reply, label)
             assert isinstance(reply, rpc.Done)
@@ -224,6 +226,12 @@ class GuestCalls:
         if len(tree) == 2 and tree[0] == "h" and type(tree[1]) is int:
             return GuestHandle(self, tree[1], self.now.rpartition(" ")[2])
         raise ReplyError("A value that is not plain came over the pipe")
+
+
+def _seconds(reply: rpc.ToJudge) -> float:
+    """A figure for the report only: whoever forges it changes no verdict."""
+    claimed = reply.seconds if isinstance(reply, (rpc.Done, rpc.Raised)) else 0.0
+    return claimed if 0.0 <= claimed < float("inf") else 0.0
 
 
 def _nearest(error: Exception) -> str:

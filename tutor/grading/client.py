@@ -6,15 +6,17 @@ This module imports neither NumPy nor llama.cpp.
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import sys
 import tempfile
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
 from pathlib import Path
 
 from tutor.grading import messages
 from tutor.grading.errors import JudgeError
+from tutor.grading.memory import KEEP_MEMORY
 from tutor.grading.messages import CheckDone, CheckStarted, Finished, FromJudge, Ready, Refused
 from tutor.grading.verdict import CheckResult, Verdict
 
@@ -84,6 +86,7 @@ class JudgeClient:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             start_new_session=True,
+            env={**KEEP_MEMORY, **os.environ},
         )
         self._listener = asyncio.create_task(self._listen(self._process))
         message = await self._receive(START_SECONDS)
@@ -91,11 +94,19 @@ class JudgeClient:
             raise JudgeError("The judge did not start as expected; try again.")
 
     async def check(
-        self, exercise: str, path: Path, seed: int = DEFAULT_SEED, call_seconds: float | None = None
+        self,
+        exercise: str,
+        path: Path,
+        seed: int = DEFAULT_SEED,
+        call_seconds: float | None = None,
+        *,
+        exercises: Path | None = None,
+        hidden: Iterable[Path] = (),
     ) -> AsyncGenerator[Event, None]:
         """Grade a file: CheckStarted and CheckDone for each check, then Finished with the verdict.
 
-        call_seconds: a limit of one call instead of the exercise's own.
+        call_seconds: a limit of one call instead of the exercise's own. exercises: another folder of
+        exercises for this run. hidden: folders that the file must not read, such as other submissions.
 
         Raises JudgeError when there is no verdict (no model, judge ended), CheckCancelled after `cancel`.
         Leaving the loop early stops the run.
@@ -104,8 +115,10 @@ class JudgeClient:
             await self.start()
             self._last_run += 1
             number = self._running = self._last_run
+            root = str(exercises.resolve()) if exercises else self._exercises
+            closed = tuple(str(folder.resolve()) for folder in hidden)
             request = messages.RunCheck(
-                number, exercise, str(path.absolute()), seed, self._exercises, call_seconds
+                number, exercise, str(path.absolute()), seed, root, call_seconds, closed
             )
             try:
                 await self._send(request)
@@ -124,10 +137,18 @@ class JudgeClient:
                 self._stop_running()
 
     async def verdict(
-        self, exercise: str, path: Path, seed: int = DEFAULT_SEED, call_seconds: float | None = None
+        self,
+        exercise: str,
+        path: Path,
+        seed: int = DEFAULT_SEED,
+        call_seconds: float | None = None,
+        *,
+        exercises: Path | None = None,
+        hidden: Iterable[Path] = (),
     ) -> Verdict:
         """Grade a file and return only the verdict; arguments and exceptions as for `check`."""
-        async with aclosing(self.check(exercise, path, seed, call_seconds)) as events:
+        run = self.check(exercise, path, seed, call_seconds, exercises=exercises, hidden=hidden)
+        async with aclosing(run) as events:
             async for event in events:
                 if isinstance(event, Finished):
                     return event.verdict

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import msgspec
 
-from tutor import resources
+from tutor.curriculum.errors import CourseError
+from tutor.curriculum.packs import exercise_folders
 from tutor.grading.errors import ExerciseError, UnknownExercise
 
 FOLDER_FILES = ("exercise.toml", "starter.py", "solution.py", "check.py")
+EQUIVALENT_FILE = "equivalent.toml"  # optional: mutations of the solution that no check can notice
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -29,7 +31,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Exercise(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """`entry` names what the learner's file must define; `signatures` says how, for reading.
 
-    `extra_files` are further files of the folder that check.py reads with `ctx.file(name)`.
+    `extra_files` are further files of the folder that check.py reads with `ctx.file(name)`. `changes` says
+    for each version from 2 on what a learner who began with the version before has to do now.
     """
 
     id: str
@@ -43,6 +46,7 @@ class Exercise(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     signatures: tuple[str, ...] = ()
     limits: Limits = Limits()
     extra_files: tuple[str, ...] = ()
+    changes: dict[int, str] = {}
     folder: Path = Path()
 
     @property
@@ -73,7 +77,7 @@ def load_exercise(folder: Path) -> Exercise:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ExerciseError(f"{shown}: {error}") from error
     try:
-        exercise = msgspec.convert({**data, "folder": str(folder)}, Exercise, dec_hook=_path)
+        exercise = msgspec.convert({**data, "folder": str(folder)}, Exercise, dec_hook=_path, str_keys=True)
     except msgspec.ValidationError as error:
         raise ExerciseError(f"{shown}: {error}") from error
     _validate(exercise, shown)
@@ -94,6 +98,9 @@ def _validate(exercise: Exercise, shown: str) -> None:
             Path(exercise.file).name != exercise.file or not exercise.file.endswith(".py")
         ),
         "version starts at 1": exercise.version < 1,
+        f"changes names version {max(exercise.changes, default=0)}, the exercise is at {exercise.version}": (
+            any(not 2 <= version <= exercise.version for version in exercise.changes)
+        ),
         "entry names nothing": not exercise.entry,
         f"entry {exercise.entry} holds something that is no Python name": (
             not all(name.isidentifier() for name in exercise.entry)
@@ -106,32 +113,53 @@ def _validate(exercise: Exercise, shown: str) -> None:
 
 
 def exercise_ids(root: Path | None = None) -> tuple[str, ...]:
-    """Ids of all exercises under `root` (default: the shipped ones), sorted."""
-    folder = root or resources.exercises_dir()
-    if not folder.is_dir():
-        return ()
-    return tuple(sorted(path.parent.name for path in folder.glob("*/exercise.toml")))
+    """Ids of all exercises under `root` (default: the shipped ones and those of the packs), sorted."""
+    return tuple(sorted(_places(_roots(root))))
 
 
 def find_exercise(name: str, root: Path | None = None) -> Exercise:
     """The exercise with this id, or the one that `renames.toml` maps it to; UnknownExercise suggests."""
-    folder = root or resources.exercises_dir()
-    known = exercise_ids(folder)
-    ident = name if name in known else _renamed(folder).get(name, name)
+    roots = _roots(root)
+    known = _places(roots)
+    ident = name if name in known else renames(roots).get(name, name)
     if ident not in known:
         near = difflib.get_close_matches(name, known, n=1)
-        way_out = f" Did you mean {near[0]}?" if near else f" There are: {', '.join(known) or 'none'}."
+        there_are = f" There are: {', '.join(sorted(known)) or 'none'}."
+        way_out = f" Did you mean {near[0]}?" if near else there_are
         raise UnknownExercise(f"There is no exercise {name!r}.{way_out}")
-    return load_exercise(folder / ident)
+    return load_exercise(known[ident])
 
 
-def _renamed(folder: Path) -> dict[str, str]:
-    """Old ids of exercises that got a new one: `old = "new"` lines, if the file is there."""
-    path = folder / "renames.toml"
-    if not path.is_file():
-        return {}
+def _roots(root: Path | None) -> tuple[Path, ...]:
+    if root is not None:
+        return (root,)
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ExerciseError(f"exercises/renames.toml: {error}") from error
-    return {old: str(new) for old, new in data.items()}
+        return exercise_folders()
+    except CourseError as error:
+        raise ExerciseError(str(error)) from error
+
+
+def _places(roots: tuple[Path, ...]) -> dict[str, Path]:
+    """Id to folder. ExerciseError when two packs have an exercise of the same id."""
+    found: dict[str, Path] = {}
+    for root in roots:
+        for path in sorted(root.glob("*/exercise.toml")):
+            other = found.setdefault(path.parent.name, path.parent)
+            if other != path.parent:
+                clash = f"The exercise {path.parent.name!r} is in {other.parent} and in {root}"
+                raise ExerciseError(f"{clash}; rename one, or leave one of the packs out.")
+    return found
+
+
+def renames(roots: tuple[Path, ...]) -> dict[str, str]:
+    """Old ids of exercises that got a new one: `old = "new"` lines, where the file is there."""
+    found: dict[str, str] = {}
+    for path in (root / "renames.toml" for root in roots):
+        if not path.is_file():
+            continue
+        try:
+            data = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ExerciseError(f"exercises/renames.toml: {error}") from error
+        found |= {old: str(new) for old, new in data.items()}
+    return found

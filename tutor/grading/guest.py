@@ -6,12 +6,15 @@ processes: a supervisor that only waits, and its child that runs the learner's c
 Covered: the file runs apart from the checks, the model and the verdict; an own session, ended as a
 group; end of the judge ends the guest (Linux); CPU time, address space, file size, open files and core
 files are limited; BLAS runs one thread; the environment is scrubbed; the working folder is temporary;
-standard input is empty; what is printed goes to pipes that the judge drains and caps. Where the kernel
-grants an unprivileged namespace: no network, no view of other processes, none left behind.
+standard input is empty; what is printed goes to pipes that the judge drains and caps; the exercises'
+folders and the stored references cannot be opened (see hiding.py). Where the kernel grants an unprivileged
+namespace: no network, no way to read or signal other processes, none left behind, a working folder of
+bounded size.
 
-Not covered: files that the user may read or write can be read and written; without namespaces (macOS,
-hardened Linux) network and other processes are reachable; macOS does not enforce the address space;
-the process count is not limited for root or without namespaces; code that searches this process's
+Not covered: other files that the user may read or write can be read and written; without namespaces
+(macOS, hardened Linux) network and other processes are reachable, and hidden files as well for code that
+goes around Python's own open; macOS does not enforce the address space; the process count is not limited
+for root or without namespaces, only the time; code that searches this process's
 memory can find the nonce of the current call and answer in the runner's place, but an answer is still
 only a value that the judge compares. This protects a learner's session from the learner's mistakes. It
 is no defence against somebody who wants to break out.
@@ -24,13 +27,16 @@ import linecache
 import os
 import sys
 import threading
+import time
 import types
+from collections.abc import Callable
 from typing import Any
 
-from tutor.grading import rpc, sandbox
+from tutor.grading import hiding, rpc, sandbox
 
 # taken at import, before the learner's file can replace attributes of these modules
 _exit_now = os._exit
+_now = time.perf_counter
 _FORWARDED = ("RuntimeError", "TypeError", "ValueError", "IndexError", "KeyError", "AttributeError")
 _MESSAGE_CAP = 2000
 
@@ -104,6 +110,8 @@ class Runner:
         self._nonces: list[bytes] = []
         self._module = types.ModuleType("learner")
         self._file = ""
+        self._own = 0.0  # seconds that the newest call spent in the learner's code
+        self._away = 0.0  # seconds spent in calls back to the judge, to be taken from it
 
     def serve(self) -> None:
         """Answer messages until the judge closes the pipe (EOFError)."""
@@ -116,8 +124,8 @@ class Runner:
         self._nonces.append(message.nonce)
         reply: rpc.Done | rpc.Raised
         try:
-            reply = rpc.Done(message.nonce, self._answer(message))
-            frame = rpc.encode(reply)
+            reply = rpc.Done(message.nonce, self._answer(message), self._own)
+            frame = self._encoded(reply)
             if len(frame) > rpc.MAX_TO_JUDGE:
                 raise self._not_plain(
                     f"{len(frame) >> 20} MiB of data; {rpc.MAX_TO_JUDGE >> 20} is the limit"
@@ -127,7 +135,22 @@ class Runner:
         self._nonces.pop()
         rpc.write_all(self._outgoing, frame)
 
+    def _encoded(self, reply: rpc.Done) -> bytearray:
+        try:
+            return rpc.encode(reply)
+        except UnicodeEncodeError as error:
+            raise self._not_plain("text with a lone surrogate, which is no valid Unicode") from error
+
+    def _timed(self, function: Callable[[], Any]) -> Any:
+        """Run the learner's code and note its own seconds; calls back to the judge are not its own."""
+        started, away = _now(), self._away
+        try:
+            return function()
+        finally:
+            self._own = max(0.0, _now() - started - (self._away - away))
+
     def _answer(self, message: rpc.Load | rpc.Call | rpc.Get | rpc.Put) -> Any:
+        self._own = 0.0
         if isinstance(message, rpc.Load):
             return self._load(message)
         if isinstance(message, rpc.Put):
@@ -138,7 +161,7 @@ class Runner:
         target = self._module if message.handle is None else self._kept[message.handle]
         args = [self._unpacker.unpack(tree) for tree in message.args]
         kwargs = {name: self._unpacker.unpack(tree) for name, tree in message.kwargs.items()}
-        result = getattr(target, message.name)(*args, **kwargs)
+        result = self._timed(lambda: getattr(target, message.name)(*args, **kwargs))
         return self._keep(result) if message.keep else self._packer.pack(result)
 
     def _keep(self, value: Any) -> Any:
@@ -147,6 +170,7 @@ class Runner:
         return ["h", number]
 
     def _load(self, message: rpc.Load) -> None:
+        hiding.hide(message.hidden, self._own_processes)
         sandbox.limit(message.memory_mb * 2**20, message.cpu_seconds, self._own_processes)
         stem = message.name.removesuffix(".py").replace("-", "_")
         name = f"exercise_{stem}" if stem in sys.modules or not stem.isidentifier() else stem
@@ -163,7 +187,7 @@ class Runner:
         self._module.__file__ = self._file
         sys.modules[name] = self._module
         code = compile(message.source, self._file, "exec", dont_inherit=True)
-        exec(code, self._module.__dict__)
+        self._timed(lambda: exec(code, self._module.__dict__))
         for entry in message.entry:
             if not callable(getattr(self._module, entry, None)):
                 raise MissingEntry(f"{self._file} defines no {entry!r}; the checks call it by that name.")
@@ -175,12 +199,14 @@ class Runner:
             packed = [self._packer.pack(value) for value in args]
             named = {name: self._packer.pack(value) for name, value in kwargs.items()}
             frame = rpc.encode(rpc.CallBack(nonce, target, method, packed, named))
+            started, away = _now(), self._away
             rpc.write_all(self._outgoing, frame)
             while True:
                 message = rpc.read_from_judge(self._incoming)
                 if isinstance(message, rpc.Answer):
                     break
                 self._handle(message)
+            self._away = away + _now() - started  # calls inside it have their own seconds
         if message.error:
             kind = message.error if message.error in _FORWARDED else "RuntimeError"
             raise getattr(builtins, kind)(message.message)
@@ -189,8 +215,8 @@ class Runner:
     def _pack_special(self, value: Any) -> Any:
         if isinstance(value, (RemoteFunction, RemoteObject)):
             raise self._not_plain(f"the grader's own {value!r}")
-        if isinstance(value, (types.GeneratorType, types.CoroutineType, map, filter, zip)):
-            raise self._not_plain(f"a {type(value).__name__} (wrap it in list(...))")
+        if isinstance(value, types.CoroutineType):
+            raise self._not_plain("a coroutine (an async function gives one; leave `async` away)")
         return None
 
     def _unpack_special(self, tree: list[Any]) -> Any:
@@ -207,11 +233,12 @@ class Runner:
         if isinstance(error, SyntaxError) and error.filename == self._file:
             place = f"{self._file}:{error.lineno}"
             line = (error.text or "").strip()
-            return rpc.Raised(nonce, "SyntaxError", str(error.msg), [line[:200]] if line else [], place)
+            shown = [_unicode(line[:200])] if line else []
+            return rpc.Raised(nonce, "SyntaxError", _unicode(str(error.msg)), shown, place, self._own)
         if isinstance(error, SystemExit):
             code = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
-            return rpc.Raised(nonce, "SystemExit", str(code), *self._lines(error))
-        return rpc.Raised(nonce, kind[:100], _text(error), *self._lines(error))
+            return rpc.Raised(nonce, "SystemExit", str(code), *self._lines(error), self._own)
+        return rpc.Raised(nonce, _unicode(kind[:100]), _text(error), *self._lines(error), self._own)
 
     def _lines(self, error: BaseException) -> tuple[list[str], str]:
         """The learner's part of a traceback (at most the last four places), and `file:line` of the last."""
@@ -224,9 +251,9 @@ class Runner:
             trace = trace.tb_next
         lines: list[str] = []
         for number, function in places[-4:]:
-            inside = "" if function == "<module>" else f", in {function}"
+            inside = "" if function == "<module>" else f", in {_unicode(function)}"
             lines.append(f"{self._file}, line {number}{inside}")
-            lines.append(f"    {linecache.getline(self._file, number).strip()[:200]}")
+            lines.append(f"    {_unicode(linecache.getline(self._file, number).strip()[:200])}")
         return lines, f"{self._file}:{places[-1][0]}" if places else ""
 
 
@@ -234,8 +261,13 @@ class MissingEntry(Exception):
     """The file lacks a function or class that the checks call."""
 
 
+def _unicode(text: str) -> str:
+    """The text with lone surrogates written out: no encoder takes them."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 def _text(error: BaseException) -> str:
     try:
-        return str(error)[:_MESSAGE_CAP]
+        return _unicode(str(error)[:_MESSAGE_CAP])
     except Exception:  # noqa: BLE001 - a learner's exception class may have a broken __str__
         return ""

@@ -130,6 +130,7 @@ class Judge:
                 memory=self._memory,
                 emit=emit,
                 control=self._pipe,
+                hidden=request.hidden,
             )
         except Cancelled:
             self._pipe.send(Refused(number, "The check was stopped.", cancelled=True))

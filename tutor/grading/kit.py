@@ -27,7 +27,10 @@ import numpy as np
 
 from tutor.grading import compare
 from tutor.grading.compare import relative_error, show
+from tutor.grading.failed import CheckFailed
 from tutor.grading.protocols import Callback, Guest, Handle, References
+from tutor.grading.recorder import MoveRecorder, table_rows
+from tutor.grading.shrink import shorter, smaller_numbers, smallest
 from tutor.grading.values import Record
 
 if TYPE_CHECKING:
@@ -41,41 +44,21 @@ __all__ = [
     "Context",
     "Guest",
     "Handle",
+    "MoveRecorder",
     "Record",
     "Refused",
     "check",
     "close",
     "relative_error",
+    "shorter",
     "show",
+    "smaller_numbers",
+    "table_rows",
 ]
 
 
 class Refused(Exception):
     """Raise this in a callback to give the learner's call a RuntimeError with this sentence."""
-
-
-class CheckFailed(Exception):
-    """Ends a check: the answer is wrong. Raised by the `expect` methods and by `fail`."""
-
-    def __init__(
-        self,
-        sentence: str,
-        *,
-        expected: str = "",
-        actual: str = "",
-        where: str = "",
-        misconception: str = "",
-        trace: str = "",
-        step: int | None = None,
-    ) -> None:
-        super().__init__(sentence)
-        self.sentence = sentence
-        self.expected = expected
-        self.actual = actual
-        self.where = where
-        self.misconception = misconception
-        self.trace = trace
-        self.step = step
 
 
 @dataclass(frozen=True)
@@ -108,6 +91,7 @@ class Context:
         references: References,
         model: Callable[[], ReferenceModel],
         folder: Path,
+        file: str = "your file",
     ) -> None:
         self.name = name
         self.seed = seed
@@ -117,7 +101,9 @@ class Context:
         self._references = references
         self._model = model
         self._folder = folder
-        self._misconceptions: dict[str, tuple[bool | Callable[[], bool], str]] = {}
+        self._file = file
+        self.recording: MoveRecorder | None = None  # the newest one: what a failure is replayed from
+        self._misconceptions: dict[str, tuple[bool | Callable[[], bool], str | Callable[[], str]]] = {}
 
     @property
     def model(self) -> ReferenceModel:
@@ -152,8 +138,37 @@ class Context:
         bound = {name: getattr(target, name) for name in methods}
         return Callback(None, bound, attrs or {}, label or type(target).__name__)
 
-    def misconception(self, ident: str, when: bool | Callable[[], bool], message: str) -> None:
+    def recorder(self, block_size: int, num_blocks: int) -> MoveRecorder:
+        """A fresh recording of block tables; if this check fails, the newest one can be replayed."""
+        knobs = {"exercise": self._folder.name, "check": self.name}
+        self.recording = MoveRecorder(self._file, knobs, block_size, num_blocks, self.seed)
+        return self.recording
+
+    def shrink(self, case: T, run: Callable[[T], None], simpler: Callable[[T], Iterable[T]]) -> None:
+        """`run(case)`; if it fails for no mistake that has a name, fail with a smaller case that fails too.
+
+        `run` makes the calls and the expects for one case, `simpler` gives smaller ones, the smallest first.
+        Bounded in calls and time (see shrink.py), so that the learner gets something to try by hand at once.
+        """
+        declared = dict(self._misconceptions)
+
+        def again(candidate: T) -> None:
+            self._misconceptions = dict(
+                declared
+            )  # a mistake that another candidate looked like is not its own
+            run(candidate)
+
+        try:
+            run(case)
+        except CheckFailed as error:
+            raise smallest(error, case, again, simpler) from error
+
+    def misconception(
+        self, ident: str, when: bool | Callable[[], bool], message: str | Callable[[], str]
+    ) -> None:
         """Name a known mistake. If this check fails and `when` holds, its message is shown first.
+
+        A `message` that takes long to make is given as a function, which is called only then.
 
         Declare it before the `expect` that it explains; in a loop, the same id replaces the one declared
         before. A `when` function that meets an answer of the wrong shape or type counts as False.
@@ -270,13 +285,14 @@ class Context:
             misconception=named[0] if named else "",
             trace=trace,
             step=step,
+            recording=self.recording,
         )
 
     def explanation(self) -> tuple[str, str] | None:
         """(id, message) of the first declared misconception that holds, if one does."""
         for ident, (when, message) in self._misconceptions.items():
             if _holds(when):
-                return ident, message
+                return ident, message() if callable(message) else message
         return None
 
 

@@ -9,15 +9,17 @@ from __future__ import annotations
 import ast
 import asyncio
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import aclosing
 from pathlib import Path
 from typing import NamedTuple
 
+from tutor.curriculum.dag import Course
 from tutor.grading.client import DEFAULT_SEED, JudgeClient
-from tutor.grading.errors import JudgeError
-from tutor.grading.exercise import FOLDER_FILES, Exercise
+from tutor.grading.errors import ExerciseError, JudgeError
+from tutor.grading.exercise import EQUIVALENT_FILE, FOLDER_FILES, Exercise
 from tutor.grading.messages import CheckDone, Finished
+from tutor.grading.mutate import mutations_of, read_equivalents
 from tutor.grading.verdict import CheckResult, Verdict
 
 SEEDS = (DEFAULT_SEED, 2, 3)
@@ -35,22 +37,43 @@ class Claim(NamedTuple):
     phrase: str
 
 
-def lint_exercises(items: list[Exercise], model: str | None, report: Report) -> bool:
-    """Lint exercises of one folder; whether none has a problem. Not from inside an event loop."""
+def lint_exercises(
+    items: list[Exercise],
+    model: str | None,
+    report: Report,
+    also: Callable[[Exercise], tuple[str, ...]] = lambda item: (),
+) -> bool:
+    """Lint exercises, also of several folders; whether none has a problem. Not from inside an event loop.
+
+    also: further problems of an exercise that can be seen without running it.
+    """
 
     async def run() -> bool:
         clean = True
-        client = JudgeClient(model, items[0].folder.parent if items else None, warm=False)
-        try:
-            for item in items:
-                problems = (*static_problems(item), *await _run_problems(item, client))
-                report(item.id, problems)
-                clean = clean and not problems
-        finally:
-            await client.close()
+        for root in dict.fromkeys(item.folder.parent for item in items):
+            client = JudgeClient(model, root, warm=False)
+            try:
+                for item in (each for each in items if each.folder.parent == root):
+                    problems = (*static_problems(item), *also(item), *await _run_problems(item, client))
+                    report(item.id, problems)
+                    clean = clean and not problems
+            finally:
+                await client.close()
         return clean
 
     return asyncio.run(run())
+
+
+def place_problems(item: Exercise, course: Course, others: Iterable[Exercise]) -> tuple[str, ...]:
+    """What is wrong with an exercise's place: its lesson, and its file beside those of all others."""
+    problems = []
+    if item.lesson != item.id or item.id not in course:
+        reason = "a lesson finds its exercise by its own id"
+        problems.append(f"exercise.toml: id {item.id!r} and lesson {item.lesson!r}: {reason}")
+    for other in others:
+        if other.file == item.file and other.id != item.id:
+            problems.append(f"exercise.toml: file {item.file!r} is that of the exercise {other.id!r} already")
+    return tuple(problems)
 
 
 def static_problems(item: Exercise) -> tuple[str, ...]:
@@ -67,7 +90,7 @@ def _static(item: Exercise) -> Iterator[str]:
         yield "exercise.toml: the statement is empty"
     expected = {*FOLDER_FILES, *item.extra_files, "mutants"}
     present = {path.name for path in item.folder.iterdir() if path.name != "__pycache__"}
-    yield from (f"stray file {name}" for name in sorted(present - expected))
+    yield from (f"stray file {name}" for name in sorted(present - expected - {EQUIVALENT_FILE}))
     yield from (f"missing file {name}" for name in sorted(expected - present))
     folder = item.folder / "mutants"
     if folder.is_dir():
@@ -77,6 +100,10 @@ def _static(item: Exercise) -> Iterator[str]:
     if expected <= present:
         yield from _signature_problems(item)
         yield from _import_problems(item)
+        yield from _equivalent_problems(item)
+    for version in range(2, item.version + 1):
+        if not item.changes.get(version, "").strip():
+            yield f"exercise.toml: `changes` does not say what version {version} changed"
     for mutant in item.mutants:
         if claim(mutant) is None:
             yield f"mutants/{mutant.name}: the header needs the lines `# fails: CHECK` and `# says: PHRASE`"
@@ -146,6 +173,21 @@ def _import_problems(item: Exercise) -> Iterator[str]:
             outside = name.startswith("tutor") and name not in _ALLOWED_IMPORTS
             if outside or name.split(".")[0] == "llama_cpp":
                 yield f"check.py imports {name}; only tutor.grading.kit and numpy are meant for checks"
+
+
+def _equivalent_problems(item: Exercise) -> Iterator[str]:
+    """Every entry names a mutation that exists, with a reason."""
+    try:
+        listed = read_equivalents(item)
+    except ExerciseError as error:
+        yield str(error)
+        return
+    known = {(each.function, each.was, each.now) for each in mutations_of(item)} if listed else set()
+    for entry in listed:
+        if entry.key not in known:
+            yield f"{EQUIVALENT_FILE}: solution.py has no mutation {entry.was!r} to {entry.now!r} any more"
+        if not entry.why.strip():
+            yield f"{EQUIVALENT_FILE}: {entry.now!r} has no reason"
 
 
 async def _run_problems(item: Exercise, client: JudgeClient) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ class RunCheck(msgspec.Struct, frozen=True, tag=True):
     """Grade the file at `path`. `exercises`: another folder of exercises (empty: the shipped ones).
 
     call_seconds: a limit of one call instead of the exercise's own.
+    hidden: folders that the submission must not read, beside those of the exercises and references.
     """
 
     run: int
@@ -24,6 +25,7 @@ class RunCheck(msgspec.Struct, frozen=True, tag=True):
     seed: int
     exercises: str = ""
     call_seconds: float | None = None
+    hidden: tuple[str, ...] = ()
 
 
 class Cancel(msgspec.Struct, frozen=True, tag=True):

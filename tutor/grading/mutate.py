@@ -1,192 +1,164 @@
-"""`tutor author mutate`: small changes of solution.py, and which of them the checks do not notice.
+"""`tutor author mutate`: which small changes of solution.py the checks do not notice.
 
-Kinds of change: comparison (`<` to `<=`, `==` to `!=` …), arithmetic (`+` to `-` …), boundary and constant
-(an int plus and minus 1, a float times 2, True to False), deleted statement. A survivor is either a weak
-check or a change that does not alter the behaviour; a person has to look.
+A survivor is a weak check or a change that does not alter the behaviour. A person decides which: the second
+kind is listed with its reason in the exercise's `equivalent.toml`, and then counts as explained.
+
+    [[equivalent]]
+    function = "padded"                      # as the report prints it; left out at module level
+    was = "return (cells + 255) // 256 * 256"
+    now = "return (cells + 256) // 256 * 256"
+    why = "one sentence"
 """
 
 from __future__ import annotations
 
-import ast
 import asyncio
-import copy
 import tempfile
-from collections.abc import Callable, Iterator
+import time
+import tomllib
+from collections.abc import Callable
 from contextlib import aclosing
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from tutor.grading.client import JudgeClient
 from tutor.grading.errors import ExerciseError
-from tutor.grading.exercise import Exercise
+from tutor.grading.exercise import EQUIVALENT_FILE, Exercise
 from tutor.grading.messages import CheckDone, Finished
+from tutor.grading.mutations import Mutation, mutations
 
-_COMPARISONS: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
-    ast.Lt: (ast.LtE, ast.GtE),
-    ast.LtE: (ast.Lt, ast.Gt),
-    ast.Gt: (ast.GtE, ast.LtE),
-    ast.GtE: (ast.Gt, ast.Lt),
-    ast.Eq: (ast.NotEq,),
-    ast.NotEq: (ast.Eq,),
-    ast.In: (ast.NotIn,),
-    ast.NotIn: (ast.In,),
-    ast.Is: (ast.IsNot,),
-    ast.IsNot: (ast.Is,),
-}
-_ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
-    ast.Add: ast.Sub,
-    ast.Sub: ast.Add,
-    ast.Mult: ast.Div,
-    ast.Div: ast.Mult,
-    ast.FloorDiv: ast.Mult,
-    ast.Mod: ast.FloorDiv,
-    ast.Pow: ast.Mult,
-    ast.MatMult: ast.Mult,
-}
+CALL_SECONDS = 2.0
+RUN_SECONDS = 240.0
 
 
-class Mutation(NamedTuple):
-    """One changed file: `line` of the solution, `before` and `after` as source text."""
+class Equivalent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A mutation that no check can notice, and why."""
 
-    line: int
-    kind: str
-    before: str
-    after: str
-    source: str
+    was: str
+    now: str
+    why: str
+    function: str = ""
 
-    def describe(self) -> str:
-        return f"line {self.line} ({self.kind}): {self.before}  →  {self.after}"
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.function, self.was, self.now
+
+
+class _EquivalentFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    equivalent: tuple[Equivalent, ...]
 
 
 class Outcome(NamedTuple):
-    """Whether the checks let a mutation pass, and otherwise the first check that noticed it."""
+    """What became of a mutation: the first check that noticed it ("" for none), and why none can ("")."""
 
     mutation: Mutation
-    survived: bool
     noticed_by: str
+    why: str
+
+    @property
+    def survived(self) -> bool:
+        return not self.noticed_by
+
+    @property
+    def wrong(self) -> str:
+        """What the author has to do something about, as one sentence, or ""."""
+        if self.survived and not self.why:
+            return "no check notices it"
+        if self.noticed_by and self.why:
+            return f"{EQUIVALENT_FILE} calls it equivalent, but {self.noticed_by!r} notices it"
+        return ""
 
 
-def mutations(source: str) -> Iterator[Mutation]:
-    """All mutations of a file, in the order of its lines."""
-    tree = ast.parse(source)
-    found = [made for index, node in enumerate(ast.walk(tree)) for made in _of_node(tree, index, node)]
-    yield from sorted(found, key=lambda mutation: mutation.line)
+class Report(NamedTuple):
+    """The outcomes in the order of the file; `left` mutations were not tried because time was up."""
+
+    outcomes: tuple[Outcome, ...]
+    left: int
+
+    @property
+    def noticed(self) -> int:
+        return sum(bool(outcome.noticed_by) for outcome in self.outcomes)
+
+    @property
+    def wrong(self) -> int:
+        return sum(bool(outcome.wrong) for outcome in self.outcomes)
 
 
-def _of_node(tree: ast.Module, index: int, node: ast.AST) -> Iterator[Mutation]:
-    if isinstance(node, ast.Compare):
-        for place, operator in enumerate(node.ops):
-            for other in _COMPARISONS.get(type(operator), ()):
-                yield _changed(tree, index, "comparison", partial(_set_op, place=place, operator=other))
-    elif isinstance(node, (ast.BinOp, ast.AugAssign)) and type(node.op) in _ARITHMETIC:
-        operator_type = _ARITHMETIC[type(node.op)]
-        yield _changed(tree, index, "arithmetic", partial(_set_field, name="op", value=operator_type()))
-    elif isinstance(node, ast.Constant):
-        for value in _other_constants(node.value):
-            yield _changed(tree, index, "constant", partial(_set_field, name="value", value=value))
-    for field in ("body", "orelse"):
-        body = getattr(node, field, None)
-        if isinstance(body, list) and not isinstance(node, ast.Module):
-            for place, statement in enumerate(body):
-                if _worth_deleting(statement):
-                    yield _deleted(tree, index, field, place)
+def mutations_of(item: Exercise) -> list[Mutation]:
+    """All mutations of an exercise's solution."""
+    return list(mutations(item.solution.read_text(encoding="utf-8")))
 
 
-def _other_constants(value: object) -> tuple[object, ...]:
-    if isinstance(value, bool):
-        return (not value,)
-    if isinstance(value, int):
-        return (value + 1, value - 1)
-    return (value * 2 or 1.0,) if isinstance(value, float) else ()
+def choose(found: list[Mutation], start: int, limit: int | None) -> list[Mutation]:
+    """Those from number `start` (from 1) on, at most `limit` of them, spread over the file."""
+    rest = found[start - 1 :]
+    if limit is None or len(rest) <= limit:
+        return rest
+    return [rest[position * len(rest) // limit] for position in range(limit)]
 
 
-def _worth_deleting(statement: ast.stmt) -> bool:
-    docstring = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
-    definition = isinstance(statement, (ast.FunctionDef, ast.ClassDef, ast.Pass, ast.AnnAssign))
-    return not docstring and not definition
-
-
-def _node(tree: ast.Module, index: int) -> tuple[ast.Module, ast.AST]:
-    """A copy of the tree and its node number `index` in walking order."""
-    fresh = copy.deepcopy(tree)
-    return fresh, list(ast.walk(fresh))[index]
-
-
-def _changed(tree: ast.Module, index: int, kind: str, change: Callable[[ast.AST], None]) -> Mutation:
-    fresh, node = _node(tree, index)
-    before, line = ast.unparse(node), getattr(node, "lineno", 0)
-    change(node)
-    return Mutation(line, kind, before, ast.unparse(node), ast.unparse(ast.fix_missing_locations(fresh)))
-
-
-def _set_op(node: ast.AST, place: int, operator: type[ast.cmpop]) -> None:
-    assert isinstance(node, ast.Compare)
-    node.ops[place] = operator()
-
-
-def _set_field(node: ast.AST, name: str, value: object) -> None:
-    setattr(node, name, value)
-
-
-def _deleted(tree: ast.Module, index: int, field: str, place: int) -> Mutation:
-    fresh, node = _node(tree, index)
-    body = getattr(node, field)
-    statement = body[place]
-    body[place] = ast.Pass()
-    text = ast.unparse(statement).splitlines()[0]
-    source = ast.unparse(ast.fix_missing_locations(fresh))
-    return Mutation(statement.lineno, "deleted statement", text, "pass", source)
+def read_equivalents(item: Exercise) -> tuple[Equivalent, ...]:
+    """The mutations that the exercise lists as equivalent. ExerciseError when the file is wrong."""
+    path = item.folder / EQUIVALENT_FILE
+    if not path.is_file():
+        return ()
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        return msgspec.convert(data, _EquivalentFile).equivalent
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
+        raise ExerciseError(f"exercises/{item.id}/{EQUIVALENT_FILE}: {error}") from error
 
 
 def mutate_exercise(
     item: Exercise,
     model: str | None,
-    limit: int | None,
-    call_seconds: float,
-    report: Callable[[Outcome], None],
-) -> list[Outcome]:
-    """Grade every mutation of the exercise's solution. ExerciseError when the solution itself fails.
+    chosen: list[Mutation],
+    report: Callable[[int, Outcome], None],
+    *,
+    call_seconds: float = CALL_SECONDS,
+    run_seconds: float = RUN_SECONDS,
+) -> Report:
+    """Grade the `chosen` mutations of the exercise's solution. ExerciseError when the solution itself fails.
 
-    limit: take at most so many, spread over the file. call_seconds: endless loops are common here, so a
-    call gets this limit if it is below the exercise's own.
+    report is called with the number of mutations done so far and the newest outcome.
+    call_seconds: endless loops are common here, so a call gets this limit if it is below the exercise's own.
+    run_seconds: no mutation is begun after it.
     """
-    found = list(mutations(item.solution.read_text(encoding="utf-8")))
-    if limit is not None and len(found) > limit:
-        found = [found[position * len(found) // limit] for position in range(limit)]
+    reasons = {each.key: each.why for each in read_equivalents(item)}
     seconds = min(call_seconds, item.limits.call_seconds)
 
-    async def run() -> list[Outcome]:
+    async def run() -> Report:
         client = JudgeClient(model, item.folder.parent, warm=False)
+        done: list[Outcome] = []
         try:
             if not (await client.verdict(item.id, item.solution)).passed:
                 raise ExerciseError(f"exercises/{item.id}/solution.py does not pass; repair it first.")
-            return [await _grade(item, mutation, client, seconds, report) for mutation in found]
+            end = time.monotonic() + run_seconds
+            for mutation in chosen:
+                if time.monotonic() > end:
+                    break
+                noticed = await _noticed_by(item, mutation, client, seconds)
+                why = reasons.get((mutation.function, mutation.was, mutation.now), "")
+                done.append(Outcome(mutation, noticed, why))
+                report(len(done), done[-1])
         finally:
             await client.close()
+        return Report(tuple(done), len(chosen) - len(done))
 
     return asyncio.run(run())
 
 
-async def _grade(
-    item: Exercise,
-    mutation: Mutation,
-    client: JudgeClient,
-    seconds: float,
-    report: Callable[[Outcome], None],
-) -> Outcome:
-    """Run the checks until one notices the mutation."""
-    noticed = ""
+async def _noticed_by(item: Exercise, mutation: Mutation, client: JudgeClient, seconds: float) -> str:
+    """The first check that does not pass, "import" when the file does not even load, "" for none."""
     with tempfile.TemporaryDirectory(prefix="inference-tutor-mutate-") as scratch:
         path = Path(scratch) / item.file
         path.write_text(mutation.source, encoding="utf-8")
         async with aclosing(client.check(item.id, path, call_seconds=seconds)) as events:
             async for event in events:
                 if isinstance(event, CheckDone) and event.result.status != "pass":
-                    noticed = event.result.name
-                    break
+                    return event.result.name
                 if isinstance(event, Finished) and not event.verdict.passed:
-                    noticed = "import"
-    outcome = Outcome(mutation, not noticed, noticed)
-    report(outcome)
-    return outcome
+                    return "import"
+    return ""

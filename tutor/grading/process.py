@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tutor.grading import rpc, sandbox
-from tutor.grading.errors import JudgeError, ReplyError
+from tutor.grading.errors import JudgeError, NoAnswer, ReplyError
 
 START_SECONDS = 30.0
 KEPT_OUTPUT = 64 * 1024
@@ -29,11 +29,11 @@ _STARTER = (
 )
 
 
-class GuestGone(Exception):
+class GuestGone(NoAnswer):
     """The guest's process ended, or closed its pipe, before it answered. `str()` says how it ended."""
 
 
-class GuestTimeout(Exception):
+class GuestTimeout(NoAnswer):
     """No answer in time. `limit` is the limit in seconds, `total` whether it is the one of the whole run."""
 
     def __init__(self, limit: float, total: bool) -> None:
@@ -123,6 +123,7 @@ class GuestProcess:
             self._selector.register(fd, selectors.EVENT_READ)
         os.set_blocking(self._to_guest, False)
         _widen(self._to_guest)
+        _widen(self._from_guest)
 
     @property
     def pid(self) -> int:
@@ -251,4 +252,12 @@ class GuestProcess:
         for stream in (self._process.stdout, self._process.stderr):
             assert stream is not None
             stream.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        _remove(self._folder)
+
+
+def _remove(folder: str) -> None:
+    """Remove a folder whatever is in it."""
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+    except RecursionError:  # folders inside folders, deeper than rmtree can follow before Python 3.13
+        subprocess.run(["rm", "-rf", "--", folder], stderr=subprocess.DEVNULL, check=False)

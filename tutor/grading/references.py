@@ -22,7 +22,7 @@ from tutor.grading.exercise import Exercise
 from tutor.grading.values import Packer, Unpacker
 
 _DIGEST = 32
-_MEMORY_LIMIT = 512 * 2**20
+_MEMORY_LIMIT = 128 * 2**20
 
 _packer = Packer(records=False)
 _unpacker = Unpacker()
@@ -71,7 +71,12 @@ class ExerciseReferences:
         exercise = self._exercise
         run = f"{exercise.id}-v{exercise.version}-{self._check}-seed{self._seed}"
         name = hashlib.sha256(key.encode()).hexdigest()[:24]
-        return resources.cache_dir() / "references" / self._digest()[:16] / run / f"{name}.bin"
+        return references_dir() / self._digest()[:16] / run / f"{name}.bin"
+
+
+def references_dir() -> Path:
+    """Where the references are kept on disk."""
+    return resources.cache_dir() / "references"
 
 
 def read(path: Path) -> tuple[Any, int] | None:

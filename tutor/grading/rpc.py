@@ -23,7 +23,10 @@ _CHUNK = 1 << 20
 
 
 class Load(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """Import the learner's file, given as text; then limits apply. Answered by Done."""
+    """Import the learner's file, given as text; then limits apply. Answered by Done.
+
+    hidden: folders that the learner's code must not read (see hiding.py).
+    """
 
     nonce: bytes
     name: str
@@ -32,6 +35,7 @@ class Load(msgspec.Struct, frozen=True, array_like=True, tag=1):
     folder: str
     memory_mb: int
     cpu_seconds: int
+    hidden: tuple[str, ...] = ()
 
 
 class Call(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -73,10 +77,11 @@ class Answer(msgspec.Struct, frozen=True, array_like=True, tag=5):
 
 
 class Done(msgspec.Struct, frozen=True, array_like=True, tag=11):
-    """The value that a call returned."""
+    """The value that a call returned. `seconds`: in the learner's code, callbacks and packing not counted."""
 
     nonce: bytes
     value: Tree
+    seconds: float = 0.0
 
 
 class Raised(msgspec.Struct, frozen=True, array_like=True, tag=12):
@@ -87,6 +92,7 @@ class Raised(msgspec.Struct, frozen=True, array_like=True, tag=12):
     message: str
     lines: list[str]
     where: str
+    seconds: float = 0.0
 
 
 class CallBack(msgspec.Struct, frozen=True, array_like=True, tag=13):
@@ -119,10 +125,12 @@ def new_nonce() -> bytes:
     return os.urandom(16)
 
 
-def encode(message: ToGuest | ToJudge) -> bytes:
+def encode(message: ToGuest | ToJudge) -> bytearray:
     """One frame, header included."""
-    body = _encoder.encode(message)
-    return len(body).to_bytes(_HEADER, "big") + body
+    frame = bytearray(_HEADER)
+    _encoder.encode_into(message, frame, _HEADER)  # behind the header: a body may be megabytes
+    frame[:_HEADER] = (len(frame) - _HEADER).to_bytes(_HEADER, "big")
+    return frame
 
 
 def read_from_judge(fd: int) -> ToGuest:
@@ -142,7 +150,7 @@ def _read_exactly(fd: int, count: int) -> bytearray:
     return data
 
 
-def write_all(fd: int, data: bytes) -> None:
+def write_all(fd: int, data: bytes | bytearray) -> None:
     """Blocking write of a whole frame."""
     view = memoryview(data)
     while view:
@@ -166,9 +174,10 @@ class FrameReader:
                 raise ReplyError("something that is no answer was written to the grader's pipe")
             if len(self._data) < _HEADER + length:
                 return
-            body = bytes(self._data[_HEADER : _HEADER + length])
-            del self._data[: _HEADER + length]
             try:
-                yield _to_judge.decode(body)
+                with memoryview(self._data) as whole, whole[_HEADER : _HEADER + length] as body:
+                    message = _to_judge.decode(body)  # straight from the buffer: answers may be megabytes
             except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
                 raise ReplyError("something that is no answer was written to the grader's pipe") from error
+            del self._data[: _HEADER + length]
+            yield message

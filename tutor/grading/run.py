@@ -11,7 +11,10 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from tutor.grading import rpc
+from tutor import resources
+from tutor.curriculum.errors import CourseError
+from tutor.curriculum.packs import exercise_folders
+from tutor.grading import failures, rpc
 from tutor.grading.calls import Clock, GuestCalls, LearnerError
 from tutor.grading.engine import Engine
 from tutor.grading.errors import ExerciseError, JudgeError, ReplyError, SourceError
@@ -19,7 +22,8 @@ from tutor.grading.exercise import Exercise
 from tutor.grading.kit import Check, CheckFailed, Context
 from tutor.grading.pool import GuestPool
 from tutor.grading.process import Control, GuestGone, GuestTimeout
-from tutor.grading.references import ExerciseReferences, Memory
+from tutor.grading.recorder import MoveRecorder
+from tutor.grading.references import ExerciseReferences, Memory, references_dir
 from tutor.grading.source import read_source
 from tutor.grading.values import NotPlain
 from tutor.grading.verdict import CheckResult, Status, Verdict, overall
@@ -62,7 +66,13 @@ class Run:
     """The state of one run: the guest in use, the clock and what was printed."""
 
     def __init__(
-        self, exercise: Exercise, source: str, folder: Path, pool: GuestPool, control: Control | None
+        self,
+        exercise: Exercise,
+        source: str,
+        folder: Path,
+        pool: GuestPool,
+        control: Control | None,
+        hidden: tuple[str, ...],
     ) -> None:
         limits = exercise.limits
         self.exercise = exercise
@@ -72,6 +82,7 @@ class Run:
         self._folder = folder
         self._pool = pool
         self._control = control
+        self._hidden = hidden
         self._counts: Counter[str] = Counter()
         self._calls: GuestCalls | None = None
 
@@ -94,6 +105,7 @@ class Run:
             str(self._folder),
             limits.memory_mb,
             math.ceil(limits.total_seconds) + 1,
+            self._hidden,
         )
         try:
             calls.load(message)
@@ -136,8 +148,9 @@ def grade(
     memory: Memory,
     emit: Emit | None = None,
     control: Control | None = None,
+    hidden: tuple[str, ...] = (),
 ) -> Verdict:
-    """Grade the file at `path`.
+    """Grade the file at `path`. `hidden`: folders that it must not read, beside those of the graders.
 
     Raises JudgeError when there can be no verdict (no model), ExerciseError when check.py is broken, and
     whatever `control.on_readable` raises. A learner's mistake is never an exception.
@@ -147,9 +160,10 @@ def grade(
     checks = load_checks(exercise)
     results: list[CheckResult] = []
     stopped: Stopped | None = None
-    output = ""
+    output, code_seconds = "", 0.0
     try:
-        run = Run(exercise, read_source(path), path.resolve().parent, pool, control)
+        closed = (*hidden, *graders_folders(exercise))
+        run = Run(exercise, read_source(path), path.resolve().parent, pool, control, closed)
     except SourceError as error:
         stopped = Stopped("error", str(error))
     else:
@@ -165,7 +179,7 @@ def grade(
             stopped = error
         finally:
             run.end_guest()
-        output = run.output
+        output, code_seconds = run.output, run.clock.code_seconds
     return Verdict(
         exercise=exercise.id,
         version=exercise.version,
@@ -176,8 +190,18 @@ def grade(
         message=stopped.sentence if stopped else "",
         seconds=time.perf_counter() - started,
         model_seconds=engine.watch.seconds,
+        code_seconds=code_seconds,
         output=output,
     )
+
+
+def graders_folders(exercise: Exercise) -> tuple[str, ...]:
+    """Where solutions, checks and stored references are."""
+    try:
+        roots = {exercise.folder.parent, *exercise_folders()}
+    except CourseError:  # a pack that is not there has nothing to hide
+        roots = {exercise.folder.parent, resources.exercises_dir()}
+    return (*(str(root) for root in sorted(roots)), str(references_dir()))
 
 
 def _one(item: Check, run: Run, seed: int, engine: Engine, references: ExerciseReferences) -> CheckResult:
@@ -191,6 +215,7 @@ def _one(item: Check, run: Run, seed: int, engine: Engine, references: ExerciseR
         references=references,
         model=lambda: engine.model,
         folder=run.exercise.folder,
+        file=run.exercise.file,
     )
 
     def result(status: Status, message: str = "", **more: object) -> CheckResult:
@@ -203,13 +228,17 @@ def _one(item: Check, run: Run, seed: int, engine: Engine, references: ExerciseR
         guest.expect_silence()
     except CheckFailed as error:
         kept = ("expected", "actual", "where", "misconception", "trace", "step")
-        return result("fail", error.sentence, **{name: getattr(error, name) for name in kept})
+        said = {name: getattr(error, name) for name in kept}
+        if error.recording is not None:
+            error.recording.failed(error.where, error.expected, error.actual)
+            said |= _stored(error.recording, run.exercise.id)
+        return result("fail", error.sentence, **said)
     except LearnerError as error:
         status, sentence = call_sentence(error, guest.now)
-        return _explained(context, result, status, sentence, error.where)
+        return _explained(context, result, run, status, sentence, error.where)
     except (GuestGone, GuestTimeout, ReplyError) as error:
         status, sentence = run.sentence(error)
-        return _explained(context, result, status, sentence, "")
+        return _explained(context, result, run, status, sentence, "")
     except EngineError as error:
         raise JudgeError(str(error)) from error
     except NotPlain as error:
@@ -220,13 +249,29 @@ def _one(item: Check, run: Run, seed: int, engine: Engine, references: ExerciseR
     return result("pass")
 
 
+def _stored(recording: MoveRecorder, exercise: str) -> dict[str, str | int]:
+    """Path and step of a recording, for `tutor replay`."""
+    path = failures.keep(exercise, recording.store)
+    return {"trace": path, "step": failures.violating_step(recording.store)} if path else {}
+
+
 def _explained(
-    context: Context, result: Callable[..., CheckResult], status: Status, sentence: str, where: str
+    context: Context,
+    result: Callable[..., CheckResult],
+    run: Run,
+    status: Status,
+    sentence: str,
+    where: str,
 ) -> CheckResult:
+    """No answer: with the misconception that explains it and the recording up to it, if there are such."""
+    said: dict[str, str | int] = {"where": where}
+    if context.recording is not None:
+        context.recording.failed("the call", "an answer", sentence.splitlines()[0])
+        said |= _stored(context.recording, run.exercise.id)
     named = context.explanation()
     if named is None:
-        return result(status, sentence, where=where)
-    return result(status, f"{named[1]}\n{sentence}", where=where, misconception=named[0])
+        return result(status, sentence, **said)
+    return result(status, f"{named[1]}\n{sentence}", **said, misconception=named[0])
 
 
 def import_sentence(error: LearnerError, name: str) -> str:

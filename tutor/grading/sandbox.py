@@ -14,14 +14,17 @@ import sys
 from collections.abc import Iterable
 from typing import NoReturn
 
+from tutor.grading.memory import KEEP_MEMORY
+
 OPEN_FILES = 64
 FILE_BYTES = 16 * 2**20
 PROCESSES = 64
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-_CLONE_NEWUSER, _CLONE_NEWPID, _CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
+_CLONE_NEWNS, _CLONE_NEWUSER, _CLONE_NEWPID, _CLONE_NEWNET = 0x20000, 0x10000000, 0x20000000, 0x40000000
 
 ENVIRONMENT = {
+    **KEEP_MEMORY,
     "PATH": "/usr/local/bin:/usr/bin:/bin",
     "LANG": "C.UTF-8",
     "OMP_NUM_THREADS": "1",
@@ -50,7 +53,7 @@ def adopt_orphans() -> None:
 
 
 def enter_namespaces() -> str:
-    """A user, process and network namespace, so that the next child sees no other process and no network.
+    """User, process, mount and network namespaces: the next child reaches no other process and no network.
 
     Returns an empty string, or a sentence when the kernel does not grant it to this user.
     """
@@ -58,7 +61,7 @@ def enter_namespaces() -> str:
         return "this system has no namespaces: the network and other processes stay reachable"
     uid, gid = os.getuid(), os.getgid()
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.unshare(_CLONE_NEWUSER | _CLONE_NEWPID | _CLONE_NEWNET) != 0:
+    if libc.unshare(_CLONE_NEWUSER | _CLONE_NEWPID | _CLONE_NEWNET | _CLONE_NEWNS) != 0:
         reason = os.strerror(ctypes.get_errno())
         return f"no namespaces here ({reason}): the network and other processes stay reachable"
     try:

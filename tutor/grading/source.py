@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import codecs
+import os
+import stat
 from pathlib import Path
 
 from tutor.grading.errors import SourceError
@@ -12,10 +14,13 @@ MAX_BYTES = 2**20
 
 def read_source(path: Path) -> str:
     """UTF-8 text with LF line ends; a UTF-8 mark at the start and CRLF line ends are accepted."""
-    if path.is_dir():
-        raise SourceError(f"{path} is a folder; the checks need a Python file.")
     try:
-        with path.open("rb") as file:
+        if path.is_dir():
+            raise SourceError(f"{path} is a folder; the checks need a Python file.")
+        # a named pipe without a writer would be waited for, and a device has no end
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise SourceError(f"{path} is no regular file; the checks need a Python file.")
             data = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         raise SourceError(f"There is no file {path}; `tutor start` puts one there.") from None

@@ -14,8 +14,9 @@ value in the judge is always made of the judge's own built-in types, whatever th
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Sequence, ValuesView
 from dataclasses import fields, is_dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ Tree = Any  # None | bool | int | float | str | bytes | [tag, ...]
 
 SCALARS = frozenset({type(None), bool, int, float, str, bytes})
 MAX_DEPTH = 64
+MAX_DRAWN = 1_000_000  # items of an iterator: it may have no end
 _SMALL = SCALARS - {int}  # an int may need a tag
 _DTYPES = frozenset(["|b1", "|i1", "|u1", "<i2", "<u2", "<i4", "<u4", "<i8", "<u8", "<f2", "<f4", "<f8"])
 _INT64 = range(-(2**63), 2**64)
@@ -112,6 +114,8 @@ class Packer:
             return ["s", self._items(list(value), depth, above)]
         if isinstance(value, dict):
             return ["d", [self._items((key, item), depth, above) for key, item in dict.items(value)]]
+        if isinstance(value, (Iterator, KeysView, ValuesView, ItemsView)):
+            return ["l", self._items(_drawn(value), depth, above)]
         if isinstance(value, (bytearray, memoryview)):
             return bytes(value)
         for scalar in (bool, int, float, str, bytes):  # subclasses such as IntEnum: keep the plain part
@@ -134,6 +138,14 @@ class Packer:
         if _SMALL.issuperset(map(type, items)):
             return list(items)
         return [self._pack(item, depth, above) for item in items]
+
+
+def _drawn(items: Iterable[Any]) -> list[Any]:
+    """All items of a generator, map, zip or dict view: where a list is expected, these answer as well."""
+    drawn = list(islice(items, MAX_DRAWN + 1))
+    if len(drawn) > MAX_DRAWN:
+        raise NotPlain(f"a {type(items).__name__} that goes on after {MAX_DRAWN:,} items")
+    return drawn
 
 
 def _plain(value: Any, scalar: type) -> Any:

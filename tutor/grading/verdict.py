@@ -35,8 +35,8 @@ class CheckResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """All checks of one run. `message` is set when the file as a whole could not be checked.
 
-    `seconds` is the whole run, `model_seconds` the part of it that llama.cpp computed,
-    `output` what the learner's code printed (capped).
+    `seconds` is the whole run, `model_seconds` the part of it that llama.cpp computed, `code_seconds` the
+    part that the learner's code took (by the guest's own clock, callbacks not counted), `output` what the learner's code printed (capped).
     """
 
     exercise: str
@@ -48,6 +48,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
     seconds: float = 0.0
     model_seconds: float = 0.0
+    code_seconds: float = 0.0
     output: str = ""
     schema: int = SCHEMA
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tutor import resources
 from tutor.grading.errors import WorkspaceError
-from tutor.grading.exercise import Exercise
+from tutor.grading.exercise import Exercise, exercise_ids, renames
 
 _HEADER = re.compile(r"^# inference-tutor: exercise (\S+), version (\d+)\s*$", re.MULTILINE)
 
@@ -31,6 +31,7 @@ class Workspace:
         if path.is_dir():
             raise WorkspaceError(f"{path} is a folder; move it away so that the exercise file can be there.")
         if path.exists():
+            self._check_owner(path, exercise)
             return path, False
         text = header(exercise) + exercise.starter.read_text(encoding="utf-8")
         try:
@@ -87,8 +88,36 @@ class Workspace:
 
     def version(self, exercise: Exercise) -> int | None:
         """The version that the file's header names; None without a header for this exercise."""
-        found = _HEADER.search(self.read(exercise))
-        return int(found[2]) if found and found[1] == exercise.id else None
+        return _version_in(self.read(exercise), exercise)
+
+    def news(self, exercise: Exercise) -> tuple[str, ...]:
+        """What changed in the exercise since the learner's file was begun, a sentence each.
+
+        Empty without a readable file or header, and when the file is at the exercise's version. The file is
+        kept as it is; the last sentence says how the learner marks it as brought up to date.
+        """
+        try:
+            text = self.path(exercise).read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return ()  # not there, or what reads it next says why it cannot
+        since = _version_in(text, exercise)
+        if since is None or since >= exercise.version:
+            return ()
+        kept = f"Your file was begun for version {since}; the exercise is at version {exercise.version} now."
+        changed = [
+            f"Version {version}: {exercise.changes.get(version, 'no note was left').strip()}"
+            for version in range(max(since, 1) + 1, exercise.version + 1)
+        ]
+        done = f"Your file is kept. When it does that, let its header say: {header(exercise).strip()}"
+        return (kept, *changed, done)
+
+    def _check_owner(self, path: Path, exercise: Exercise) -> None:
+        """WorkspaceError when the file belongs to an exercise of another pack with the same file name."""
+        found = _HEADER.search(path.read_text(encoding="utf-8", errors="replace"))
+        if found and _current_id(found[1], exercise) != exercise.id and found[1] in exercise_ids():
+            raise WorkspaceError(
+                f"{path} belongs to the exercise {found[1]!r}; choose another folder with --workspace."
+            )
 
     def _free_backup(self, path: Path) -> Path:
         stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
@@ -97,6 +126,16 @@ class Workspace:
             number += 1
             backup = path.with_name(f"{path.name}.{stamp}-{number}.bak")
         return backup
+
+
+def _version_in(text: str, exercise: Exercise) -> int | None:
+    found = _HEADER.search(text)
+    return int(found[2]) if found and _current_id(found[1], exercise) == exercise.id else None
+
+
+def _current_id(ident: str, exercise: Exercise) -> str:
+    """The id that an exercise has now, through the renames of the folder of `exercise`."""
+    return renames((exercise.folder.parent,)).get(ident, ident)
 
 
 def header(exercise: Exercise) -> str:

@@ -36,7 +36,8 @@ def run(setup: Setup, channel: Channel) -> int:
     try:
         kind = get_kind(setup.kind)
         knobs = kind.settings(setup.knobs)
-        producer = make_producer(kind, Model.load(find_model(setup.model)), knobs, channel.record)
+        model = Model.load(find_model(setup.model), setup.n_gpu_layers)
+        producer = make_producer(kind, model, knobs, channel.record)
         Loop(producer, channel, pace=setup.steps_per_second, paused=setup.paused).run()
     except (EngineError, ServingError, KnobError) as error:
         channel.send(Failed(str(error)))
@@ -48,9 +49,11 @@ def main() -> int:
     # The owner decides when this process ends: Ctrl-C in its terminal goes to the owner alone.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     messages = private_stdout()
-    setup = decode_setup(sys.stdin.buffer.readline())
+    # A reader of its own: Python closes sys.stdin when it ends, which aborts while a thread waits on it.
+    commands = os.fdopen(os.dup(0), "rb")
+    setup = decode_setup(commands.readline())
     try:
-        return run(setup, Channel(sys.stdin.buffer, messages))
+        return run(setup, Channel(commands, messages))
     except BrokenPipeError:
         return 1  # the owner is gone; nobody is left to tell
 

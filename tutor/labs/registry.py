@@ -11,10 +11,18 @@ _MODULES = {
     "request": "tutor.labs.request",
     "tokens": "tutor.labs.tokens",
     "forward": "tutor.labs.forward",
+    "attention": "tutor.labs.attention",
+    "sampling": "tutor.labs.sampling",
     "kv-cache": "tutor.labs.kv_cache",
     "kv-math": "tutor.labs.kv_math",
+    "run-local": "tutor.labs.run_local",
+    "prefill-decode": "tutor.labs.prefill_decode",
     "paged": "tutor.labs.paged",
+    "serving": "tutor.labs.serving",
 }
+
+# what only a trace can show: not listed, not run
+_TRACES = {"serve": "tutor.labs.serve", "failure": "tutor.labs.failure"}
 
 
 class UnknownLab(KeyError):
@@ -30,8 +38,9 @@ def kinds() -> tuple[str, ...]:
 
 def get_kind(kind_id: str) -> LabKind:
     """The lab's declaration. Raises UnknownLab."""
-    if kind_id not in _MODULES:
+    module = _MODULES.get(kind_id) or _TRACES.get(kind_id)
+    if module is None:
         raise UnknownLab(kind_id)
-    kind = importlib.import_module(_MODULES[kind_id]).KIND
+    kind = importlib.import_module(module).KIND
     assert isinstance(kind, LabKind)
     return kind

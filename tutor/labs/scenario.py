@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tutor.trace.views import LabView
 
-KnobValue = int | bool | str
+KnobValue = int | float | bool | str
 Knobs = dict[str, KnobValue]
 
 
@@ -22,16 +22,20 @@ class KnobError(ValueError):
 
 @dataclass(frozen=True)
 class Knob:
-    """One setting of a lab. `kind`: int (low..high), choice (choices), bool or text."""
+    """One setting of a lab. `kind`: int or float (low..high), choice (choices), bool or text.
+
+    `group`: its heading in the knobs dialog; a lab with headings gets two columns.
+    """
 
     name: str
     label: str
     kind: str
     default: KnobValue
     help: str
-    low: int = 0
-    high: int = 0
+    low: float = 0
+    high: float = 0
     choices: tuple[str, ...] = ()
+    group: str = ""
 
     def parse(self, raw: object) -> KnobValue:
         """Turn a typed or stored value into the knob's type; KnobError says what is allowed."""
@@ -51,6 +55,14 @@ class Knob:
             if not self.low <= number <= self.high:
                 raise KnobError(f"{self.label} goes from {self.low} to {self.high}, not {number}.")
             return number
+        if self.kind == "float":
+            try:
+                fraction = float(str(raw).strip())
+            except ValueError:
+                raise KnobError(f"{self.label} is a number, such as {self.default}, not {raw!r}.") from None
+            if not self.low <= fraction <= self.high:  # also refuses nan
+                raise KnobError(f"{self.label} goes from {self.low:g} to {self.high:g}, not {fraction:g}.")
+            return fraction
         if self.kind == "choice" and str(raw) not in self.choices:
             raise KnobError(f"{self.label} is one of {', '.join(self.choices)}, not {raw!r}.")
         return str(raw)

@@ -41,6 +41,7 @@ class LabSession:
         trace: TraceStore | None = None,
         on_change: Callable[[], None] | None = None,
         steps_per_second: float = STEPS_PER_SECOND,
+        n_gpu_layers: int = 0,
     ) -> None:
         self.kind = kind
         self.knobs = knobs
@@ -56,6 +57,7 @@ class LabSession:
         self._reader: asyncio.Task[None] | None = None
         self._speed = 1.0
         self._pace = steps_per_second
+        self.n_gpu_layers = n_gpu_layers
 
     # --- life of the process ----------------------------------------------------------------------
 
@@ -72,7 +74,8 @@ class LabSession:
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
             start_new_session=True, limit=MAX_LINE, env=environment,
         )  # fmt: skip
-        setup = msg.Setup(self.kind.id, self.knobs, self._model_path, self._pace * self._speed)
+        pace = self._pace * self._speed
+        setup = msg.Setup(self.kind.id, self.knobs, self._model_path, pace, n_gpu_layers=self.n_gpu_layers)
         await self._write(msg.encode(setup))
         self._reader = asyncio.create_task(self._read(self._process))
 

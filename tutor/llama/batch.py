@@ -10,7 +10,6 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any
 
-
 from tutor.llama import library
 from tutor.llama.errors import BadBatch
 

@@ -1,9 +1,9 @@
 """Codecs of saved sequences: fewer bytes for what `kv.save` returns, at a stated loss.
 
     none      the bytes as they are
-    turbo4    4 bits an element of K and V, and a 16-bit norm a head vector: 4.25 bits with heads of 64
-    turbo3    3 bits, 3.25 with the norm
-    turbo2    2 bits, 2.25 with the norm
+    turbo4    4 bits an element of K and V, and a 16-bit scale a head vector: 4.25 bits with heads of 64
+    turbo3    3 bits, 3.25 with the scale
+    turbo2    2 bits, 2.25 with the scale
     k4v2      4 bits for K, 2 for V; any pair of 1 to 4. K deserves the bits: a wrong score moves the whole
               attention, a wrong value only itself
 
@@ -66,7 +66,7 @@ class TurboCodec:
 
     @property
     def bits_per_element(self) -> float:
-        """Of K and V on average, norms included; the frame adds about 12 bytes a token."""
+        """Of K and V on average, scales included; the frame adds about 12 bytes a token."""
         return sum(quantiser.bits_per_element for quantiser in self._quantisers.values()) / 2
 
     def encode(self, blob: bytes) -> bytes:

@@ -60,7 +60,8 @@ class Context:
         self._n_vocab = model.dims.n_vocab
         self._rows: dict[int, int] = {}  # index in the last batch -> row of logits
         self._view: NDArray[np.float32] | None = None
-        self._views: dict[tuple[int, int], NDArray[np.float32]] = {}  # (address, rows) -> view: one a step costs
+        # (address, rows) -> view: making one at every step costs
+        self._views: dict[tuple[int, int], NDArray[np.float32]] = {}
         self.copying: set[int] = set()  # slots of whole-slot copies that the next decode carries out
         self._abort: object = None
         model.adopt(self)

@@ -89,7 +89,7 @@ class LlamaEngine:
             provenance="measured",
             model=self.model.path.stem,
             model_digest=file_digest(self.model.path),
-            hardware=f"{platform.machine()}, {self.context.config.n_threads} thread(s)",
+            hardware=f"{platform.machine()}, {self.context.config.n_threads} thread(s){self._on_gpu()}",
             mode=self.mode,
             exactness=found.summary if found is not None else "not probed yet: tutor doctor",
             block_size=self.config.block_size,
@@ -98,6 +98,10 @@ class LlamaEngine:
             max_num_batched_tokens=self.config.max_num_batched_tokens,
             knobs=knobs or {},
         )
+
+    def _on_gpu(self) -> str:
+        layers = self.model.n_gpu_layers
+        return "" if layers == 0 else f", {layers if layers > 0 else 'all'} layers on the GPU"
 
     def start(
         self,

@@ -8,7 +8,8 @@
     ├── NoSpace             no free KV cells for a batch; the cache is unchanged, so retrying is safe
     ├── BadBatch            a batch that llama.cpp refuses: gap in positions, unknown slot, empty …
     ├── DecodeAborted       the abort callback stopped a decode between two graph nodes
-    └── EngineFailed        llama.cpp reported a failure of its own while it computed
+    ├── EngineFailed        llama.cpp reported a failure of its own while it computed
+    └── BlobError           bytes that are no saved sequence of the layout that we know (tutor.llama.blob)
 
 `str(error)` is what a user sees: one sentence that says what is wrong, then the way out. This module
 imports nothing, so that a process without the engine can catch these.

@@ -82,10 +82,11 @@ class Setup(msgspec.Struct, frozen=True):
     """The first line that a worker reads: which lab to run, how, and on which model."""
 
     kind: str
-    knobs: dict[str, str | int | bool]
+    knobs: dict[str, str | int | float | bool]
     model: str | None = None
     steps_per_second: float = 0.0
     paused: bool = False
+    n_gpu_layers: int = 0
 
 
 def encode(message: Command | Message | Setup) -> bytes:

@@ -21,7 +21,10 @@ Logits = NDArray[np.float32] | NDArray[np.float64]
 Floats = NDArray[np.float64]
 Ids = NDArray[np.int64]
 
-NUCLEUS_SIZES = (1024, 8192)  # how many of the most likely tokens top-p sorts first
+# Top-p sorts only the tokens near its cut, found by a histogram over the logits' distance from the highest.
+FEW = 2048  # so few are sorted whole
+BINS = 2048
+SPAN = 40.0  # e^-40 of the highest probability; what is less likely still shares the last bin
 
 _MASK = 2**64 - 1
 _GAMMA = 0x9E3779B97F4A7C15  # 2^64 / golden ratio, made odd
@@ -178,20 +181,45 @@ def _largest(z: Floats, count: int, smallest: float) -> Ids:
 
 
 def _nucleus(z: Floats, peak: float, top_p: float) -> Ids:
-    """Indices, rising, of the fewest largest values that hold `top_p` of the probability.
+    """Indices, rising, of the fewest largest values that hold `top_p` of the probability."""
+    depths = peak - z
+    weights = np.exp(-depths)
+    target = top_p * float(weights.sum())
+    cut = _binned_cut(z, depths, weights, target) if len(z) > FEW else None
+    count, smallest = cut or _sorted_cut(z, peak, target)
+    return _largest(z, count, smallest)
 
-    Sorting the whole vocabulary would be most of the work; it is done only when fewer do not hold enough.
-    """
-    target = top_p * float(np.exp(z - peak).sum())
-    # No weight is above 1, so fewer tokens than `target` cannot reach it.
-    for size in (*(size for size in NUCLEUS_SIZES if target <= size < len(z)), len(z)):
-        upper = np.partition(z, len(z) - size)[-size:] if size < len(z) else z
-        falling = np.sort(upper)[::-1]
-        sums = np.cumsum(np.exp(falling - peak))
-        if sums[-1] >= target:
-            break
+
+def _sorted_cut(z: Floats, peak: float, target: float) -> tuple[int, float]:
+    """(how many of the largest values hold the weight `target`, the smallest of them), by sorting all."""
+    falling = np.sort(z)[::-1]
+    sums = np.cumsum(np.exp(falling - peak))
     count = min(int(np.searchsorted(sums, target)) + 1, len(z))
-    return _largest(z, count, falling[count - 1])
+    return count, float(falling[count - 1])
+
+
+def _binned_cut(z: Floats, depths: Floats, weights: Floats, target: float) -> tuple[int, float] | None:
+    """The same as `_sorted_cut`, sorting only the values near the cut: 0.3 ms instead of 2 for 49,152.
+
+    A histogram of weight by depth below the peak tells in which bin the target is reached. None where the
+    answer could hang on the order of a sum (rounding), or lies below all bins.
+    """
+    bins = (np.minimum(depths, SPAN) * (BINS / SPAN)).astype(np.int32)
+    ends = np.cumsum(np.bincount(bins, weights, BINS + 1))
+    at = int(np.searchsorted(ends, target))
+    if at >= BINS:
+        return None
+    above = float(ends[at - 1]) if at else 0.0
+    inside = bins == at
+    order = np.argsort(depths[inside])
+    sums = above + np.cumsum(weights[inside][order])
+    place = int(np.searchsorted(sums, target))
+    # Adding n numbers in any order is off by at most n * 2^-53 of their sum; two such sums are compared.
+    doubt = 4 * len(z) * 2.0**-53 * float(ends[-1])
+    before = float(sums[place - 1]) if place else above
+    if place == len(sums) or sums[place] - target < doubt or target - before < doubt:
+        return None
+    return int(np.count_nonzero(bins < at)) + place + 1, float(z[inside][order[place]])
 
 
 def filtered_probs(

@@ -18,7 +18,7 @@ from tutor.trace.store import Recorder
 class EngineCore:
     """Drives a scheduler and a model runner; one `step()` is one forward pass over a mixed batch.
 
-    Without a recorder nothing is recorded.
+    Without a recorder nothing is recorded. `tracer.moved` is what a TierStore tells its moves to.
     """
 
     def __init__(
@@ -32,9 +32,9 @@ class EngineCore:
         self.config = config
         self.runner = runner
         self._record = recorder
-        tracer = Tracer(recorder)
-        self.scheduler = Scheduler(config, tracer, speculator, tiering)
-        self._books = Bookkeeper(self.scheduler, tracer, runner.piece)
+        self.tracer = Tracer(recorder)
+        self.scheduler = Scheduler(config, self.tracer, speculator, tiering)
+        self._books = Bookkeeper(self.scheduler, self.tracer, runner.piece)
 
     def add_request(self, request: Request) -> None:
         self.scheduler.add(request)

@@ -138,8 +138,9 @@ class Scheduler:
         return next(r for r in reversed(self.running) if r.request_id not in scheduled)
 
     def _preempt(self, victim: Request, winner: Request) -> None:
-        self._tell.preempted(victim, winner)
-        if self.config.preemption == "swap" and victim.num_computed_tokens:
+        way = self.config.preemption if victim.num_computed_tokens else "recompute"
+        self._tell.preempted(victim, winner, way)
+        if way == "swap":
             self.kv.swap_out(victim)
         else:
             self.kv.free(victim, "preempted")
@@ -222,8 +223,9 @@ class Scheduler:
         request.status = RequestStatus.RUNNING
         self.running.append(request)
         cached = len(matched) * self.config.block_size
-        self._tell.admitted(request, cached or request.num_swapped_tokens, why, resumed)
         saved = self._saved(request, cached)
+        told = 0 if saved is not None else cached or request.num_swapped_tokens
+        self._tell.admitted(request, told, why, resumed)
         if request.num_swapped_tokens:
             self.kv.swap_in(request)
         elif saved is not None:

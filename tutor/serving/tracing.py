@@ -45,11 +45,18 @@ class Tracer:
             self._emit(ev.RequestScheduled(r.request_id, cached, reason))
             self._emit(ev.SlotAssigned(r.slot or 0, r.request_id))
 
-    def preempted(self, victim: Request, winner: Request) -> None:
+    def noted(self, text: str) -> None:
+        """One sentence for whoever watches."""
+        if self._emit:
+            self._emit(ev.Noted(text))
+
+    def preempted(self, victim: Request, winner: Request, way: str) -> None:
         if self._emit:
             name = "its own next token" if victim is winner else f"{winner.name}'s next tokens"
             reason = f"no free block for {name}; it joined last, so it gives up its blocks"
-            self._emit(ev.RequestPreempted(victim.request_id, victim.num_computed_tokens, reason))
+            if way == "swap":
+                reason += " and its KV is saved in host memory"
+            self._emit(ev.RequestPreempted(victim.request_id, victim.num_computed_tokens, reason, way))
 
     def emitted(self, r: Request, token_ids: list[int], text: str) -> None:
         if self._emit:
@@ -147,7 +154,8 @@ class Tracer:
 
 def _why(r: Request, count: int, budget: int, left: int) -> str:
     if r.is_decoding:
-        return "decodes its newest token"
+        drafts = f" and verifies {count - 1} draft{'s' * (count > 2)}" if count > 1 else ""
+        return f"decodes its newest token{drafts}"
     missing = r.num_uncomputed_tokens
     if count == missing:
         return f"gets all {missing} tokens it still has to compute"

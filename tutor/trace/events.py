@@ -11,16 +11,24 @@ import msgspec
 
 from tutor.trace.base import SCHEMA_VERSION as SCHEMA_VERSION
 from tutor.trace.base import Event as Event
+from tutor.trace.lab_events import AttentionRead as AttentionRead
 from tutor.trace.lab_events import BufferMeasured as BufferMeasured
 from tutor.trace.lab_events import CacheDropped as CacheDropped
+from tutor.trace.lab_events import DistributionShaped as DistributionShaped
+from tutor.trace.lab_events import FrameWritten as FrameWritten
 from tutor.trace.lab_events import LayerComputed as LayerComputed
 from tutor.trace.lab_events import LogitsComputed as LogitsComputed
 from tutor.trace.lab_events import Noted as Noted
+from tutor.trace.lab_events import PassRun as PassRun
 from tutor.trace.lab_events import PiecesMerged as PiecesMerged
 from tutor.trace.lab_events import StageEntered as StageEntered
+from tutor.trace.lab_events import StreamGrew as StreamGrew
+from tutor.trace.lab_events import TablesCompared as TablesCompared
 from tutor.trace.lab_events import TensorSeen as TensorSeen
 from tutor.trace.lab_events import TextTokenized as TextTokenized
+from tutor.trace.lab_events import TimingsRead as TimingsRead
 from tutor.trace.lab_events import TokensComputed as TokensComputed
+from tutor.trace.lab_events import TokensDrawn as TokensDrawn
 
 # --- requests ---------------------------------------------------------------------------------
 
@@ -50,11 +58,13 @@ class RequestScheduled(Event, frozen=True):
 
 
 class RequestPreempted(Event, frozen=True):
-    """Lost its blocks; it goes back to the front of waiting and is recomputed later."""
+    """Lost its blocks; it goes back to the front of waiting. `way`: its KV is thrown away and computed again
+    later (recompute), or saved in host memory and restored later (swap)."""
 
     request_id: str
     num_computed_tokens: int
     reason: str
+    way: str = "recompute"
 
 
 class TokensEmitted(Event, frozen=True):
@@ -257,6 +267,14 @@ AnyEvent = (
     | TokensComputed
     | CacheDropped
     | BufferMeasured
+    | PassRun
+    | FrameWritten
+    | TimingsRead
+    | AttentionRead
+    | DistributionShaped
+    | TokensDrawn
+    | StreamGrew
+    | TablesCompared
     | Noted
 )
 

@@ -72,7 +72,8 @@ def _request_text(event: ev.AnyEvent, request_id: str) -> str:
         case ev.RequestScheduled():
             return f"is admitted with {event.num_cached_tokens} cached tokens: {event.reason}"
         case ev.RequestPreempted():
-            return f"is preempted and loses {event.num_computed_tokens} computed tokens: {event.reason}"
+            fate = "saves" if event.way == "swap" else "loses"
+            return f"is preempted and {fate} {event.num_computed_tokens} computed tokens: {event.reason}"
         case ev.RequestFinished():
             return f"finishes: {event.finish_reason}"
         case ev.SlotAssigned():
@@ -86,6 +87,10 @@ def _request_text(event: ev.AnyEvent, request_id: str) -> str:
             return f"gets block{_s(event.block_ids)} {_ids(event.block_ids)}: {event.reason}"
         case ev.BlocksFreed():
             return f"gives back block{_s(event.block_ids)} {_ids(event.block_ids)}: {event.reason}"
+        case ev.SequenceLoaded():
+            return f"starts from {event.num_tokens} saved tokens: {event.reason}"
+        case ev.BlockCopied():
+            return f"copies {event.num_tokens} tokens to block {event.to_block}: {event.reason}"
         case ev.TokensVerified():
             return f"keeps {len(event.accepted)} drafted tokens, drops {len(event.rejected)}"
     return ""

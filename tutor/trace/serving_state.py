@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import singledispatchmethod
 
 from tutor.trace import events as ev
+from tutor.trace.mechanisms import MechanismsState
 from tutor.trace.views import BlockView, CellMapView, RequestView, ServingView, SlotView, StepView
 
 TIMELINE_STEPS = 96
@@ -31,6 +32,7 @@ class _Request:
         self.first_token_at: float | None = None
         self.finished_at: float | None = None
         self.reason = ""
+        self.swapped = False  # its KV lies in host memory
 
     def view(self) -> RequestView:
         a = self.arrived
@@ -61,11 +63,13 @@ class ServingState:
         self._prefix_hits = 0
         self._prefix_queries = 0
         self._decisions: deque[str] = deque(maxlen=DECISIONS)
+        self._mechanisms = MechanismsState()
         self._ts = 0.0
 
     def apply(self, record: ev.TraceRecord) -> None:
         self._ts = record.ts
         self._on(record.event)
+        self._mechanisms.apply(record.event)
 
     def _label(self, request_id: str) -> str:
         request = self._requests.get(request_id)
@@ -92,8 +96,11 @@ class ServingState:
         request = self._requests[event.request_id]
         request.status = "running"
         request.num_computed = request.num_cached = event.num_cached_tokens
-        self._prefix_hits += event.num_cached_tokens
-        self._prefix_queries += request.arrived.num_prompt_tokens + request.num_output
+        if request.swapped:  # restored from host memory: nobody looked into the prefix cache
+            request.swapped, request.num_cached = False, 0
+        else:
+            self._prefix_hits += event.num_cached_tokens
+            self._prefix_queries += request.arrived.num_prompt_tokens + request.num_output
         self._decide(event.request_id, f"admitted: {event.reason}")
 
     @_on.register
@@ -102,6 +109,7 @@ class ServingState:
         request.status = "preempted"
         request.num_computed = 0
         request.num_preemptions += 1
+        request.swapped = event.way == "swap"
         self._decide(event.request_id, f"preempted: {event.reason}")
 
     @_on.register
@@ -195,6 +203,7 @@ class ServingState:
                 last.scheduled, last.num_running, last.num_waiting, last.token_budget,
                 event.num_tokens, event.duration, last.reason,
             )  # fmt: skip
+        self._mechanisms.note_use(*self._positions())
 
     @_on.register
     def _(self, event: ev.CellMapRead) -> None:
@@ -206,6 +215,15 @@ class ServingState:
         self._requests[request_id].block_ids.extend(block_ids)
         for block_id in block_ids:
             self._owners[block_id].append(request_id)
+
+    def _positions(self) -> tuple[int, int]:
+        """Positions that hold a token, and those that requests hold; a shared block counts once."""
+        size, filled = self._block_size, dict[int, int]()
+        for request in self._requests.values():
+            for place, block_id in enumerate(request.block_ids):
+                tokens = max(0, min(size, request.num_computed - place * size))
+                filled[block_id] = max(filled.get(block_id, 0), tokens)
+        return sum(filled.values()), size * len(filled)
 
     def _block_view(self, block_id: int) -> BlockView:
         owners = self._owners[block_id]
@@ -249,4 +267,5 @@ class ServingState:
             num_preemptions=sum(r.num_preemptions for r in requests),
             num_output_tokens=sum(r.num_output_tokens for r in requests),
             decisions=tuple(self._decisions),
+            mechanisms=self._mechanisms.view(),
         )

@@ -27,6 +27,14 @@ class LabState:
         self._tensors: list[views.TensorView] = []
         self._lanes: dict[str, views.LaneView] = {}
         self._buffers: list[views.BufferView] = []
+        self._passes: list[ev.PassRun] = []
+        self._frames: list[ev.FrameWritten] = []
+        self._timings: list[ev.TimingsRead] = []
+        self._attention: list[ev.AttentionRead] = []
+        self._shapes: list[ev.DistributionShaped] = []
+        self._draws: ev.TokensDrawn | None = None
+        self._streams: list[ev.StreamGrew] = []
+        self._compared: ev.TablesCompared | None = None
         self._note = ""
 
     def apply(self, record: ev.TraceRecord) -> None:
@@ -103,6 +111,38 @@ class LabState:
         )  # fmt: skip
 
     @_on.register
+    def _(self, event: ev.PassRun) -> None:
+        self._passes.append(event)
+
+    @_on.register
+    def _(self, event: ev.FrameWritten) -> None:
+        self._frames.append(event)
+
+    @_on.register
+    def _(self, event: ev.TimingsRead) -> None:
+        self._timings.append(event)
+
+    @_on.register
+    def _(self, event: ev.AttentionRead) -> None:
+        self._attention.append(event)
+
+    @_on.register
+    def _(self, event: ev.DistributionShaped) -> None:
+        self._shapes.append(event)
+
+    @_on.register
+    def _(self, event: ev.TokensDrawn) -> None:
+        self._draws = event
+
+    @_on.register
+    def _(self, event: ev.StreamGrew) -> None:
+        self._streams.append(event)
+
+    @_on.register
+    def _(self, event: ev.TablesCompared) -> None:
+        self._compared = event
+
+    @_on.register
     def _(self, event: ev.Noted) -> None:
         self._note = event.text
 
@@ -120,5 +160,13 @@ class LabState:
             tensors=tuple(self._tensors),
             lanes=tuple(self._lanes.values()),
             buffers=tuple(self._buffers),
+            attention=tuple(self._attention),
+            shapes=tuple(self._shapes),
+            draws=self._draws,
+            streams=tuple(self._streams),
             note=self._note,
+            passes=tuple(self._passes),
+            frames=tuple(self._frames),
+            timings=tuple(self._timings),
+            compared=self._compared,
         )

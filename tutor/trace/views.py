@@ -4,7 +4,21 @@ from __future__ import annotations
 
 import msgspec
 
-from tutor.trace.events import LayerComputed, LogitsComputed, ScheduledTokens, TraceHeader
+from tutor.trace.events import (
+    AttentionRead,
+    DistributionShaped,
+    FrameWritten,
+    LayerComputed,
+    LogitsComputed,
+    PassRun,
+    ScheduledTokens,
+    StreamGrew,
+    TablesCompared,
+    TimingsRead,
+    TokensDrawn,
+    TraceHeader,
+)
+from tutor.trace.mechanisms import MechanismsView as MechanismsView
 
 
 class RequestView(msgspec.Struct, frozen=True):
@@ -86,6 +100,7 @@ class ServingView(msgspec.Struct, frozen=True):
     num_preemptions: int
     num_output_tokens: int
     decisions: tuple[str, ...]
+    mechanisms: MechanismsView
 
     @property
     def num_used_blocks(self) -> int:
@@ -160,3 +175,11 @@ class LabView(msgspec.Struct, frozen=True):
     lanes: tuple[LaneView, ...]
     buffers: tuple[BufferView, ...]
     note: str
+    passes: tuple[PassRun, ...] = ()
+    frames: tuple[FrameWritten, ...] = ()
+    timings: tuple[TimingsRead, ...] = ()
+    attention: tuple[AttentionRead, ...] = ()
+    shapes: tuple[DistributionShaped, ...] = ()
+    draws: TokensDrawn | None = None
+    streams: tuple[StreamGrew, ...] = ()
+    compared: TablesCompared | None = None

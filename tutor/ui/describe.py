@@ -85,6 +85,7 @@ def panel(lesson: Lesson, states: dict[str, LessonState], progress: Progress, co
         Content.assemble(
             (f"{mark} {word}", color), (f"   stage {lesson.stage} · {lesson.minutes} min", "$secondary")
         ),
+        *_difficulty(lesson),
         Content(""),
         Content(lesson.line),
         Content(""),
@@ -97,6 +98,11 @@ def panel(lesson: Lesson, states: dict[str, LessonState], progress: Progress, co
         lines += [Content(""), Content.styled(heading, "bold $secondary")]
         lines += [_neighbour(course[id], states[id]) for id in ids] or [Content("nothing")]
     return Content("\n").join(lines)
+
+
+def _difficulty(lesson: Lesson) -> list[Content]:
+    """A line, if the lesson says how hard it is."""
+    return [Content.styled(f"difficulty {lesson.difficulty} of 5", "$secondary")] if lesson.difficulty else []
 
 
 def bullets(texts: Iterable[str], width: int = PANEL_WIDTH) -> list[Content]:

@@ -43,11 +43,13 @@ class Services:
         make_judge: JudgeFactory | None = None,
         make_workspace: WorkspaceFactory | None = None,
         fps: int = 10,
+        n_gpu_layers: int = 0,
     ) -> None:
         self.course = course
         self.journal = journal
         self.model = model
         self.fps = fps
+        self.n_gpu_layers = n_gpu_layers
         self.problems = list(problems)
         self._workspace_folder = workspace
         self._make_lab = make_lab or _lab
@@ -90,7 +92,9 @@ class Services:
         return ""
 
     def lab(self, kind: LabKind, knobs: Knobs, trace: TraceStore | None = None) -> LabSession:
-        return self._make_lab(kind, knobs, self.model, trace)
+        session = self._make_lab(kind, knobs, self.model, trace)
+        session.n_gpu_layers = self.n_gpu_layers
+        return session
 
     @property
     def judge(self) -> JudgeClient:

@@ -9,12 +9,12 @@ from textual.binding import Binding, BindingType
 from textual.widgets import TextArea
 
 from tutor.ui.screens.base import Help
-from tutor.ui.screens.exercise_check import CheckActions
 from tutor.ui.screens.exercise_help import HelpActions
+from tutor.ui.screens.exercise_replay import ReplayActions
 from tutor.ui.widgets.verdict_list import VerdictList
 
 
-class ExerciseScreen(CheckActions, HelpActions):
+class ExerciseScreen(ReplayActions, HelpActions):
     """Statement and hints, an editor, and a verdict whose checks appear as they finish."""
 
     CSS_PATH = "exercise.tcss"
@@ -25,6 +25,7 @@ class ExerciseScreen(CheckActions, HelpActions):
         ("Enter", "into the editor"),
         ("e  F4", "edit the file in $EDITOR (F4 inside the editor)"),
         ("h", "next hint (outside the editor)"),
+        ("p", "replay a failed check at the step that went wrong, where it left a recording"),
         ("s", "the solution: after a pass, or on request"),
         ("R", "start over; your file is backed up"),
         ("Esc", "stop a running check; leave the editor; back"),
@@ -39,6 +40,7 @@ class ExerciseScreen(CheckActions, HelpActions):
         Binding("e", "external", show=False),
         Binding("h", "hint", show=False),
         Binding("s", "solution", show=False),
+        Binding("p", "replay", show=False),
         Binding("R", "start_over", show=False),
         Binding("escape", "back", show=False, priority=True),
     ]
@@ -51,8 +53,11 @@ class ExerciseScreen(CheckActions, HelpActions):
         self.editor.register_theme(CODE_THEME)
         self.editor.theme = CODE_THEME.name
         self._show_hints()
-        self.query_one(VerdictList).show((), "Ctrl+S saves the file and checks it.")
+        self.query_one(VerdictList).show(
+            (), "Ctrl+S saves the file and checks it. So does saving in any other editor."
+        )
         self.action_pane("statement")
+        self._follow_file(self._file)
         if self._file.is_new:
             self.say(f"Your file is {self._file.path}. Edit it here, or with any editor.")
 

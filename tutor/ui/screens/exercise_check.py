@@ -1,4 +1,8 @@
-"""Checking an exercise: the judge's run, its checks as they finish, and what a pass opens."""
+"""Checking an exercise: on Ctrl+S and whenever any editor saves the file; and what a pass opens.
+
+The watcher of `tutor watch` decides when to run: one run at a time, and the text saved last is the one
+checked last. A result whose text was replaced meanwhile is not shown.
+"""
 
 from __future__ import annotations
 
@@ -12,27 +16,67 @@ from tutor.grading.errors import GradingError
 from tutor.grading.messages import CheckDone, CheckStarted, Finished
 from tutor.grading.verdict import CheckResult, Verdict
 from tutor.journal.events import ExerciseChecked
+from tutor.ui.edited_file import EditedFile, Outcome
 from tutor.ui.screens.exercise_file import FileActions
 from tutor.ui.services import Services
 from tutor.ui.widgets.verdict_list import CheckRow, VerdictList
 
 
 class CheckActions(FileActions):
-    """Runs the judge on the saved file, one run at a time."""
+    """Runs the judge on the saved file, and shows its checks as they finish."""
 
     def __init__(self, services: Services, lesson: Lesson) -> None:
         super().__init__(services, lesson)
         self._stopping = False
 
     def action_check(self) -> None:
-        if self._file is not None and not self._checking and not self._asking:
-            self._check()
+        if self._file is not None and not self._asking:
+            self._save_and_check(self._file)
 
-    @work(exclusive=True, group="check")
-    async def _check(self) -> None:
-        assert self._file is not None and self.exercise is not None
-        if not await self._save():
-            return
+    @work(exclusive=True, group="file")
+    async def _save_and_check(self, file: EditedFile) -> None:
+        if await self._save() and self._watcher is not None:
+            self._watcher.request(file.exercise.id)
+
+    @work(exclusive=True, group="watch")
+    async def _follow_file(self, file: EditedFile) -> None:
+        """Check after every save, as long as this screen lives."""
+        from tutor.grading.changes import changes
+        from tutor.grading.watching import Watcher, look
+
+        async def check(ident: str) -> Verdict | None:
+            return await self._run(file) if self._is_settled(file) else None
+
+        def report(ident: str, verdict: Verdict | None) -> None:
+            if verdict is not None:
+                self._finish(verdict)
+
+        self._watcher = Watcher(
+            {file.exercise.id: file.path}, check, report, stop=lambda: self.services.judge.cancel()
+        )
+        found = look(file.path)
+        if found is not None and found.data != file.text.encode():  # saved while this screen opened
+            self._watcher.request(file.exercise.id)
+        await self._watcher.run(changes(file.path.parent))
+
+    def _is_settled(self, file: EditedFile) -> bool:
+        """Take over what another editor saved; False when it is open which text is the learner's."""
+        if self._asking:
+            return False
+        try:
+            found = file.look(self.editor.text)
+        except GradingError as error:
+            self.say(str(error), bad=True)
+            return False
+        if found is Outcome.CONFLICT:
+            self.say(f"{file.path.name} was saved by another program. Ctrl+S asks which text it shall be.")
+            return False
+        if found is Outcome.TAKEN:
+            self._take(file.text)
+        return True
+
+    async def _run(self, file: EditedFile) -> Verdict | None:
+        """The judge's verdict; None when there is none, with the reason on the screen."""
         listing = self.query_one(VerdictList)
         rows: list[CheckRow] = []
         self._checking, self._stopping = True, False
@@ -41,7 +85,7 @@ class CheckActions(FileActions):
         self._show_keys()
         listing.show((), "Checking: waiting for the model…")
         try:
-            async with aclosing(self.services.judge.check(self.exercise.id, self._file.path)) as events:
+            async with aclosing(self.services.judge.check(file.exercise.id, file.path)) as events:
                 async for event in events:
                     if self._stopping:
                         raise CheckCancelled
@@ -53,7 +97,7 @@ class CheckActions(FileActions):
                             rows[event.index :] = [_row(event.result)]
                             listing.show(rows, f"Checking: {event.index + 1} of {event.total} done…")
                         case Finished():
-                            self._finish(event.verdict)
+                            return event.verdict
         except CheckCancelled:
             listing.show([row for row in rows if row.status != "running"], "Stopped. Ctrl+S checks again.")
         except GradingError as error:
@@ -61,6 +105,7 @@ class CheckActions(FileActions):
         finally:
             self._checking = False
             self._show_keys()
+        return None
 
     def _finish(self, verdict: Verdict) -> None:
         assert self.exercise is not None
@@ -102,4 +147,5 @@ def _row(result: CheckResult) -> CheckRow:
         result.expected,
         result.actual,
         result.where,
+        bool(result.trace),
     )

@@ -6,6 +6,7 @@ import os
 import shlex
 import shutil
 import subprocess
+from typing import TYPE_CHECKING
 
 from textual import on, work
 from textual.app import SuspendNotSupported
@@ -17,6 +18,10 @@ from tutor.ui.edited_file import Outcome
 from tutor.ui.screens.exercise_frame import ExerciseFrame
 from tutor.ui.services import Services
 
+if TYPE_CHECKING:
+    from tutor.grading.verdict import Verdict
+    from tutor.grading.watching import Watcher
+
 
 class FileActions(ExerciseFrame):
     """Keeps the editor and the file together, and hands the file to $EDITOR."""
@@ -24,6 +29,7 @@ class FileActions(ExerciseFrame):
     def __init__(self, services: Services, lesson: Lesson) -> None:
         super().__init__(services, lesson)
         self._asking = False
+        self._watcher: Watcher[Verdict | None] | None = None
 
     @on(AppFocus)
     def _app_focus(self) -> None:
@@ -31,7 +37,7 @@ class FileActions(ExerciseFrame):
 
     @work(exclusive=True, group="file")
     async def _look_outside(self) -> None:
-        """The learner comes back to the tutor: another editor may have saved the file."""
+        """The learner comes back to the tutor: if both texts were changed, ask now which one it shall be."""
         if self._file is None or self._checking or self._asking:
             return
         try:
@@ -46,7 +52,6 @@ class FileActions(ExerciseFrame):
         assert self._file is not None
         if found is Outcome.TAKEN:
             self._take(self._file.text)
-            self.say("The file was changed outside; the editor shows the new text.")
         elif found is Outcome.CONFLICT:
             return await self._ask_which()
         return True
@@ -65,6 +70,7 @@ class FileActions(ExerciseFrame):
         try:
             if answer == "m":
                 self._file.keep_editor(self.editor.text)
+                self._wrote()
             elif answer == "f":
                 self._file.take_file()
                 self._take(self._file.text)
@@ -88,7 +94,14 @@ class FileActions(ExerciseFrame):
         except GradingError as error:
             self.say(str(error), bad=True)
             return False
+        if found is Outcome.SAVED:
+            self._wrote()
         return await self._resolve(found)
+
+    def _wrote(self) -> None:
+        """The file was written here: that is no save of another editor."""
+        if self._watcher is not None and self._file is not None:
+            self._watcher.note(self._file.exercise.id, self._file.text.encode())
 
     def action_external(self) -> None:
         """Hand the file to $EDITOR and take it back afterwards."""

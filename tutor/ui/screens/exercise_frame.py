@@ -42,10 +42,12 @@ class ExerciseFrame(TutorScreen):
         self.exercise: Exercise | None = None
         self._file: EditedFile | None = None
         self._problem = ""
+        self._news: tuple[str, ...] = ()
         self._checking = False
         try:
             self.exercise = find_exercise(lesson.id)
             self._file = EditedFile(services.workspace, self.exercise)
+            self._news = services.workspace.news(self.exercise)
         except GradingError as error:
             self._problem = str(error)
 
@@ -60,6 +62,8 @@ class ExerciseFrame(TutorScreen):
         with Horizontal(id="panes"):
             with Vertical(id="side"):
                 with VerticalScroll(id="statement", classes="pane"):
+                    if self._news:
+                        yield Static("\n".join(self._news), id="news", markup=False)
                     yield Markdown(self.exercise.statement, open_links=False)
                     yield Static(id="hints", markup=False)
                 with VerticalScroll(id="verdict", classes="pane"):

@@ -82,6 +82,7 @@ class HelpActions(FileActions):
             if self.editor.text != file.text and not await self._save():
                 return
             backup = file.start_over()
+            self._wrote()
         except GradingError as error:
             self.say(str(error), bad=True)
             return

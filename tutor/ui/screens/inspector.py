@@ -41,6 +41,10 @@ def life_of(records: Sequence[TraceRecord], view: LabView, kind: str, key: str) 
         return _request(records, view, key)
     if kind == "block":
         return _block(records, view, int(key))
+    if kind == "position":
+        from tutor.ui.widgets.panels.attention import position_story
+
+        return position_story(view, key)
     slot = view.serving.slots[int(key)]
     holder = f"{slot.label}, {slot.phase}" if slot.request_id else "nobody"
     return f"Slot {key}", [f"Now: {holder}.", "", *_told(slot_history(records, int(key)))]

@@ -115,6 +115,9 @@ class LabScreen(LabFrame, TransportActions):
     def action_knobs(self) -> None:
         from tutor.ui.screens.knobs import KnobsScreen
 
+        if not self.kind.producer:
+            self.say("This recording can be played, but not run again.")
+            return
         self.app.push_screen(KnobsScreen(self.kind, self.session.knobs), self._rerun)
 
     async def _rerun(self, knobs: Knobs | None) -> None:

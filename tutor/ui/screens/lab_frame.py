@@ -67,7 +67,12 @@ class LabFrame(TutorScreen):
         yield Static(id="dead", markup=False)
         yield Static(id="note", markup=False)
         yield Static(id="knobs", markup=False)
-        yield KeyBar(KEYS)
+        yield KeyBar(self._keys)
+
+    @property
+    def _keys(self) -> tuple[tuple[str, str, str], ...]:
+        """Without the knobs where a recording cannot be run again."""
+        return tuple(key for key in KEYS if self.kind.producer or key[0] != "k")
 
     def _show_frame(self) -> None:
         """Everything that does not need a view yet."""
@@ -147,12 +152,15 @@ class LabFrame(TutorScreen):
         header = view.header
         mark, word = PROVENANCE[header.provenance]
         where = "" if header.clock == "wall" else ", virtual clock"
-        self.query_one(TitleBar).say(self._lab_title, f"{mark} {word} {header.model}, llama.cpp{where}")
+        source = ", llama.cpp" if self.kind.producer else ""
+        self.query_one(TitleBar).say(self._lab_title, f"{mark} {word} {header.model}{source}{where}")
         names = {knob.name: knob.label for knob in self.kind.knobs}
-        knobs = [
-            f"{names.get(k, k)} {_knob_text(v)}" for k, v in (header.knobs or self.session.knobs).items()
-        ]
-        self.query_one("#knobs", Static).update("knobs: " + "  ".join(knobs))
+        usual = {knob.name: knob.default for knob in self.kind.knobs}
+        given = header.knobs or self.session.knobs
+        order = sorted(given, key=lambda name: given[name] == usual.get(name))  # changed ones are read first
+        knobs = [f"{names.get(name, name)} {_knob_text(given[name])}" for name in order]
+        said = "knobs: " if self.kind.producer else ""
+        self.query_one("#knobs", Static).update(said + "  ".join(knobs))
 
     def _show_note(self, view: LabView) -> None:
         note = view.note or (self._watch[0] if self._watch else self.kind.phenomenon)
@@ -167,7 +175,7 @@ class LabFrame(TutorScreen):
             words = "\n".join(f"  {line}" for line in self.session.last_words[-6:])
             said = f"\nIts last words:\n{words}" if words else ""
             box.update(f"{self.session.error}{said}\nr starts it again, k changes the knobs, Esc goes back.")
-        self.query_one(KeyBar).show(DEAD_KEYS if dead else KEYS)
+        self.query_one(KeyBar).show(DEAD_KEYS if dead else self._keys)
         self._show_transport()
 
 

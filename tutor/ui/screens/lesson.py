@@ -88,7 +88,10 @@ class LessonScreen(TutorScreen):
         return tuple(question for question in self._questions if question.id not in later)
 
     def body(self) -> ComposeResult:
-        yield TitleBar(self.lesson.title, f"stage {self.lesson.stage} · {self.lesson.minutes} min")
+        facts = f"stage {self.lesson.stage} · {self.lesson.minutes} min"
+        if self.lesson.difficulty:
+            facts += f" · difficulty {self.lesson.difficulty}/5"
+        yield TitleBar(self.lesson.title, facts)
         yield SectionBar()
         if self._problem:
             yield Static(self._problem, id="problem", markup=False)

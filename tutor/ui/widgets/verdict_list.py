@@ -21,7 +21,7 @@ SHOWN_OUTPUT = 12
 
 @dataclass(frozen=True)
 class CheckRow:
-    """One check. `status`: running or as in a verdict."""
+    """One check. `status`: running or as in a verdict; `recorded`: it can be replayed."""
 
     name: str
     status: str
@@ -30,6 +30,7 @@ class CheckRow:
     expected: str = ""
     actual: str = ""
     where: str = ""
+    recorded: bool = False
 
 
 class VerdictList(Static):
@@ -71,4 +72,6 @@ def _row(row: CheckRow, told: str) -> list[Content]:
     for label, text in (("where", row.where), ("expected", row.expected), ("got", row.actual)):
         if text and text not in row.message:
             lines.append(Content.assemble((f"  {label:<9}", "$secondary"), text))
+    if row.recorded:
+        lines.append(Content.styled("  p replays what your code did, at the step that went wrong", "$accent"))
     return lines

@@ -30,7 +30,7 @@ OWNER_COLORS = 8
 
 @dataclass(frozen=True)
 class Item:
-    """Something that can be inspected: `kind` is request, block or slot; x, y count below the title."""
+    """Something to inspect. `kind`: request, block, slot or position; x, y count below the title."""
 
     kind: str
     key: str

@@ -1,0 +1,20 @@
+# fails: newest rows only
+# says: row 0 sits at position T − N
+"""Causal attention with grouped key and value heads."""
+
+import numpy as np
+
+
+def attention(Q, K, V):
+    """Attention of the N newest tokens over all T tokens."""
+    n, heads, dim = Q.shape
+    t, kv_heads, _ = K.shape
+    group = heads // kv_heads
+    keys = K.repeat(group, axis=1)  # KV head g serves query heads g * group and those after it
+    values = V.repeat(group, axis=1)
+    scores = np.einsum("nhd,thd->hnt", Q, keys) / np.sqrt(dim)
+    positions = np.arange(n)
+    scores = np.where(np.arange(t) <= positions[:, None], scores, -np.inf)
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    weights /= weights.sum(axis=-1, keepdims=True)
+    return np.einsum("hnt,thd->nhd", weights, values).reshape(n, heads * dim)

@@ -1,0 +1,71 @@
+"""A program in a real pseudo-terminal with an emulated screen."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import struct
+import subprocess
+import termios
+import time
+from collections.abc import Callable
+from fcntl import ioctl
+from pathlib import Path
+
+import pyte
+
+ROOT = Path(__file__).resolve().parents[2]
+SECONDS = 40.0
+
+
+class Terminal:
+    """A program in a pty with an emulated screen."""
+
+    def __init__(self, command: list[str], env: dict[str, str], columns: int, rows: int) -> None:
+        self.screen = pyte.Screen(columns, rows)
+        self._stream = pyte.ByteStream(self.screen)
+        self.raw = b""
+        self.fd, worker = pty.openpty()
+        ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        self.before = termios.tcgetattr(worker)
+        self._worker = worker
+        self.process = subprocess.Popen(
+            command, stdin=worker, stdout=worker, stderr=worker, cwd=ROOT, env=env, start_new_session=True
+        )
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.screen.display)
+
+    @property
+    def settings(self) -> list[object]:
+        return list(termios.tcgetattr(self._worker))
+
+    def until(self, condition: Callable[[], object]) -> None:
+        deadline = time.monotonic() + SECONDS
+        while not condition():
+            assert time.monotonic() < deadline, f"the screen is:\n{self.text}"
+            self._read(0.05)
+
+    def _read(self, wait: float) -> None:
+        if select.select([self.fd], [], [], wait)[0]:
+            data = os.read(self.fd, 65536)
+            self.raw += data
+            self._stream.feed(data.replace(b"\x1b[?2026$p", b""))
+
+    def type(self, text: str) -> None:
+        os.write(self.fd, text.encode())
+
+    def ended(self) -> int:
+        self.until(lambda: self.process.poll() is not None)
+        while select.select([self.fd], [], [], 0)[0]:
+            self._read(0)
+        return int(self.process.returncode)
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        os.close(self.fd)
+        os.close(self._worker)

@@ -1,0 +1,1 @@
+"""What talks to a server from outside: the load generator (`bench`) and the observer (`attach`)."""

@@ -1,0 +1,1 @@
+"""The load generator: requests of an OpenAI-compatible server, timed from outside."""
