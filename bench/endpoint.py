@@ -190,7 +190,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--budget", type=int, default=128, help="our tokens a step (128, the default of serve)")
+    parser.add_argument("--budget", type=int, default=128, help="our tokens a step (128, as in serve)")
     parser.add_argument("--sizes", type=int, nargs="+", default=list(REQUESTS), choices=list(REQUESTS))
     given = parser.parse_args()
     if not llama_server.available():

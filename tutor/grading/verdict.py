@@ -36,7 +36,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """All checks of one run. `message` is set when the file as a whole could not be checked.
 
     `seconds` is the whole run, `model_seconds` the part of it that llama.cpp computed, `code_seconds` the
-    part that the learner's code took (by the guest's own clock, callbacks not counted), `output` what the learner's code printed (capped).
+    part that the learner's code took (by the guest's own clock, callbacks not counted), `output` what the
+    learner's code printed (capped).
     """
 
     exercise: str

@@ -38,6 +38,10 @@ class Saved:
     touched: int = field(default=0, compare=False)
 
 
+def _stamp(saved: Saved | None) -> tuple[int, int, int] | None:
+    return saved.stamp if saved is not None else None
+
+
 def look(path: Path) -> Saved | None:
     """None when nothing is there. What cannot be read (a folder, no permission) has a stamp and no data."""
     try:
@@ -154,7 +158,7 @@ class Watcher(Generic[T]):
         """Whether a file was saved or deleted since the last look."""
         # In a thread: a network folder may answer slowly, and the keys must not wait for it.
         found = await asyncio.to_thread(lambda: {name: look(path) for name, path in self._paths.items()})
-        changed = [name for name, now in found.items() if (now and now.stamp) != (self._seen[name] and self._seen[name].stamp)]
+        changed = [name for name, now in found.items() if _stamp(now) != _stamp(self._seen[name])]
         for name in sorted(changed, key=lambda name: _touched(found[name])):
             now = self._seen[name] = found[name]
             self._due.pop(name, None)
