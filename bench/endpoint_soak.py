@@ -2,7 +2,9 @@
 
 At the end nothing may be left over: no request, no block, no open file, no thread, no growth of memory; and
 no answer may have been a 500. With --idle, kept-alive connections then pause for longer than 5 seconds
-between requests, 16 at a time, and none may fail. Run: python bench/endpoint_soak.py [-n 10000] [--idle 500]
+between requests, as many at a time as the server takes, and none may fail.
+
+Run: python bench/endpoint_soak.py [-n 10000] [--idle 500]
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ BAD = (
     b'{"prompt": "\\ud800"}',
     b'{"prompt": [[]]}', b'{"prompt": "x", "stop": [""]}', b'{"prompt": "x", "n": 1000}', b"[" * 3000,
 )  # fmt: skip
+USERS = SLOTS + WAITING  # that are never turned away
 SETTLE = 30.0  # seconds that leftovers get to go away
 WARM_UP = 300  # requests before the first look at memory
 GROWTH = 16.0  # MiB that a process may have grown at the end
@@ -122,14 +125,14 @@ async def leftovers(url: str) -> dict[str, float]:
 
 
 async def idle(url: str, count: int) -> Counter[str]:
-    """`count` requests, 16 at a time, with pauses above 5 s on connections that are kept."""
+    """`count` requests with pauses above 5 s on connections that are kept; `USERS` at a time."""
     seen: Counter[str] = Counter()
     async with httpx2.AsyncClient(
         base_url=url, timeout=60, limits=httpx2.Limits(keepalive_expiry=60)
     ) as client:
 
         async def user(number: int) -> None:
-            for turn in range(-(-count // 16)):
+            for turn in range(-(-count // USERS)):
                 if turn:
                     await asyncio.sleep(5.5)
                 try:
@@ -140,7 +143,7 @@ async def idle(url: str, count: int) -> Counter[str]:
                 except httpx2.TransportError as error:
                     seen[type(error).__name__] += 1
 
-        await asyncio.gather(*(user(number) for number in range(14)))
+        await asyncio.gather(*(user(number) for number in range(USERS)))
     return seen
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from pty_terminal import Terminal
 
+from tutor.cli.watch_keys import split_keys
 from tutor.grading.exercise import Exercise, find_exercise
 from tutor.grading.workspace import header
 from tutor.journal.events import ExerciseChecked, HintShown
@@ -69,6 +70,24 @@ def rename_over(path: Path, text: str) -> None:
     beside.replace(path)
 
 
+@pytest.mark.parametrize(
+    ("sent", "keys", "rest"),
+    [
+        (b"hn", "hn", b""),
+        (b"\x1b[Al", "l", b""),  # an arrow and a key in one read
+        (b"l\x1b[1;5C\x1bOPq", "lq", b""),  # Ctrl-Right, F1
+        (b"\x1b", "\x1b", b""),
+        (b"h\x1b[", "h", b"\x1b["),  # Home, cut in two: its H is no key
+        (b"\x1b[H", "", b""),
+        (b"\x1bn", "", b""),  # Alt-n
+        ("öq".encode(), "öq", b""),
+        (b"\xffq", "q", b""),
+    ],
+)
+def test_keys_in_what_a_terminal_sends(sent: bytes, keys: str, rest: bytes) -> None:
+    assert split_keys(sent) == (keys, rest)
+
+
 def test_from_the_task_to_the_next_exercise(
     terminal: Callable[..., Terminal], file: Path, item: Exercise
 ) -> None:
@@ -89,8 +108,7 @@ def test_from_the_task_to_the_next_exercise(
 
     watch.type("h")
     watch.until(lambda: "Hint 1 of" in watch.text and "Enter back" in watch.text)
-    watch.type("\x1b[A")  # an arrow is no key here, and none of its characters is
-    watch.type("l")
+    watch.type("\x1b[Al")  # an arrow is no key here, and takes none with it
     watch.until(lambda: "> kv-math        ✓ passed" in watch.text)
     watch.type("\r")
     watch.until(lambda: "Passed:" in watch.text and "n goes on to request" in watch.text)

@@ -100,6 +100,10 @@ def test_it_lets_a_short_answer_finish_and_leaves_a_trace(tmp_path: Path) -> Non
     assert seen.num_output_tokens == 40 and seen.finish_reason == "length"
     view = Playback(store).view
     assert view.serving.num_used_blocks == 0 and view.header.provenance == "measured"
+    done = subprocess.run(
+        [*TUTOR, "replay", str(path), "--plain", "--at", "5"], capture_output=True, text=True, timeout=LIMIT
+    )
+    assert done.returncode == 0 and "A running" in done.stdout
 
 
 def test_it_ends_a_long_answer_after_the_grace_time() -> None:

@@ -130,7 +130,7 @@ async def test_a_bad_day_leaks_nothing(server: Running) -> None:
     await asyncio.to_thread(wait_for, server.is_empty)
     counts = []
     for seed in (2, 3):
-        seen = await soak(server.url, 60, seed)
+        seen = await soak(server.url, 40, seed)
         await asyncio.to_thread(wait_for, server.is_empty)
         assert set(seen) == {0, 200, 400, 429}, seen
         await asyncio.to_thread(wait_for, lambda: len(server.server._uvicorn.server_state.connections) == 0)

@@ -21,7 +21,7 @@ ODD = (
     "<|im_end|> <|im_start|>user", "\\n \\u00e9 \\x00", "🀄🃏♠♣♥♦", "e\u0301e\u0301e\u0301", "ﷺ ﷽",
     "data: [DONE]\n\ndata: {",
 )  # fmt: skip
-STOPS = (None, " the", ["e t", "he "], "in", "、", "🚀", "\n", [".", ", and"], "o")
+STOPS = (None, " the", ["e t", "he "], "e", "、", "🚀", "\n", [".", ", and"], " a", "in")
 
 
 def cases(count: int) -> list[dict[str, Any]]:
@@ -40,19 +40,29 @@ def cases(count: int) -> list[dict[str, Any]]:
     return made
 
 
+def asked(body: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Every third request is a chat."""
+    if body["seed"] % 3:
+        return "/v1/completions", body
+    rest = {name: value for name, value in body.items() if name != "prompt"}
+    return "/v1/chat/completions", {**rest, "messages": [{"role": "user", "content": body["prompt"]}]}
+
+
 async def whole(client: httpx2.AsyncClient, body: dict[str, Any]) -> tuple[str, str]:
-    (choice,) = (await client.post("/v1/completions", json=body)).json()["choices"]
-    return choice["text"], choice["finish_reason"]
+    path, sent = asked(body)
+    (choice,) = (await client.post(path, json=sent)).json()["choices"]
+    return choice["message"]["content"] if "message" in choice else choice["text"], choice["finish_reason"]
 
 
 async def streamed(client: httpx2.AsyncClient, body: dict[str, Any]) -> tuple[str, str]:
     text, reason = "", ""
-    async with client.stream("POST", "/v1/completions", json={**body, "stream": True}) as answer:
+    path, sent = asked(body)
+    async with client.stream("POST", path, json={**sent, "stream": True}) as answer:
         lines = [line async for line in answer.aiter_lines() if line]
     assert lines[-1] == "data: [DONE]"
     for line in lines[:-1]:
         (choice,) = msgspec.json.decode(line.removeprefix("data: "))["choices"]
-        text += choice["text"]
+        text += choice["delta"].get("content", "") if "delta" in choice else choice["text"]
         reason = choice["finish_reason"] or reason
     return text, reason
 
@@ -60,7 +70,7 @@ async def streamed(client: httpx2.AsyncClient, body: dict[str, Any]) -> tuple[st
 async def compare(url: str, bodies: list[dict[str, Any]]) -> list[tuple[str, str]]:
     """All requests both ways, all at once, so that batches mix differently each time."""
     limits = httpx2.Limits(max_connections=24)
-    async with httpx2.AsyncClient(base_url=url, timeout=120, limits=limits) as client:
+    async with httpx2.AsyncClient(base_url=url, timeout=None, limits=limits) as client:
         both = await asyncio.gather(
             *(whole(client, body) for body in bodies), *(streamed(client, body) for body in bodies)
         )

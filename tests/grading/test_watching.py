@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -33,6 +33,7 @@ class Log:
         self.random = random.Random(seed)
         self.reported: list[tuple[str, str]] = []
         self.runs: list[str] = []
+        self.read: list[str] = []
         self.gone: list[str] = []
         self.hold = asyncio.Event()
         self.hold.set()
@@ -42,6 +43,7 @@ class Log:
         before, after = self.random.random() * 0.01, self.random.random() * 0.01
         await asyncio.sleep(before)
         text = self.paths[name].read_text() if self.paths[name].exists() else ""
+        self.read.append(text)
         await asyncio.sleep(after)
         await self.hold.wait()
         return text
@@ -187,11 +189,38 @@ async def test_a_result_of_a_text_that_was_replaced_is_dropped(tmp_path: Path) -
     async with watching(log, tmp_path):
         log.hold.clear()
         log.paths["one"].write_text("old")
-        await until(lambda: log.runs == ["one"])
+        await until(lambda: log.read == ["old"])
         log.paths["one"].write_text("new")
         await until(lambda: log.stopped)  # the run was in the way for longer than the grace
         await until(lambda: log.reported)
     assert log.reported == [("one", "new")] and log.runs == ["one", "one"]
+
+
+async def test_a_save_that_nobody_notified_of_is_found_after_the_run(tmp_path: Path) -> None:
+    path, reported, done = tmp_path / "one.py", list[str](), asyncio.Event()
+    path.write_text("old")
+
+    async def grade(name: str) -> str:
+        text = path.read_text()
+        if text == "old":
+            path.write_text("new")
+        return text
+
+    async def silence() -> AsyncGenerator[None, None]:
+        await asyncio.Event().wait()
+        yield
+
+    def report(name: str, text: str) -> None:
+        reported.append(text)
+        done.set()
+
+    watcher = Watcher({"one": path}, grade, report)
+    watcher.request("one")
+    task = asyncio.create_task(watcher.run(silence()))
+    await until(done.is_set)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert reported == ["new"]
 
 
 async def test_a_short_run_is_not_stopped_by_a_save(tmp_path: Path) -> None:
@@ -199,7 +228,7 @@ async def test_a_short_run_is_not_stopped_by_a_save(tmp_path: Path) -> None:
     async with watching(log, tmp_path):
         log.hold.clear()
         log.paths["one"].write_text("old")
-        await until(lambda: log.runs)
+        await until(lambda: log.read == ["old"])
         log.paths["one"].write_text("new")
         asyncio.get_running_loop().call_later(GRACE_SECONDS / 4, log.hold.set)
         await until(lambda: log.reported)

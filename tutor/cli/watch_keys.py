@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import termios
 from collections.abc import Callable, Iterator
@@ -13,6 +14,19 @@ from typing import Any
 _LOCAL_FLAGS, _CONTROL_CHARACTERS = 3, 6  # fields of termios.tcgetattr
 ESCAPE = "\x1b"
 END_OF_INPUT = "\x04"  # Ctrl-D
+# What arrows and function keys (CSI and SS3 sequences of ECMA-48 and xterm), and Alt with a key, send
+_SEQUENCE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|O[ -~]|[^\x1b\[O])")
+_BEGUN = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*|O)\Z")
+
+
+def split_keys(data: bytes) -> tuple[str, bytes]:
+    """The single keys in what a terminal sent, and the beginning of a sequence that goes on in the next read.
+
+    One read may hold several keys (a slow link sends them together). A lone ESC at the end is the Escape key.
+    """
+    begun = _BEGUN.search(data)
+    whole, rest = (data[: begun.start()], begun[0]) if begun else (data, b"")
+    return _SEQUENCE.sub(b"", whole).decode("utf-8", "ignore"), rest
 
 
 class Keys:
@@ -28,6 +42,7 @@ class Keys:
         self._press = press
         self._shown = shown
         self._before: list[Any] | None = None  # the settings to put back, while ours are in force
+        self._rest = b""  # the beginning of a sequence whose end has not come yet
         self._loop = asyncio.get_running_loop()
 
     @contextmanager
@@ -72,9 +87,8 @@ class Keys:
             self._loop.remove_reader(self._fd)
             self._press(END_OF_INPUT)
             return
-        if data.startswith(b"\x1b") and len(data) > 1:
-            return
-        for character in data.decode("utf-8", "ignore"):
+        characters, self._rest = split_keys(self._rest + data)
+        for character in characters:
             self._press(character)
 
     def _suspend(self) -> None:

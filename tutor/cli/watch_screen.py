@@ -135,7 +135,7 @@ class ScreenView:
         keys = KEYS
         if len(rows) > self._room:
             last = min(self._first + self._room, len(rows))
-            keys = f"Space more ({last} of {len(rows)} lines)   {keys}"
+            keys = f"Space more ({last}/{len(rows)})   {keys}"
         if self._page is not None:
             keys = f"Enter back   {keys}"
         where = _cut_left(self._where, max(0, width - cell_len(self._title) - 2))

@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeVar
 
 from tutor.grading.source import MAX_BYTES
 
+LOOKS = 5  # at most, for one picture of all files
 SETTLE_SECONDS = 0.03  # a file is taken when it looks the same twice, this far apart
 SETTLE_LOOKS = 20
 GRACE_SECONDS = 1.0  # a run whose file was saved again may go on for this long
@@ -36,10 +37,6 @@ class Saved:
     stamp: tuple[int, int, int]
     data: bytes
     touched: int = field(default=0, compare=False)
-
-
-def _stamp(saved: Saved | None) -> tuple[int, int, int] | None:
-    return saved.stamp if saved is not None else None
 
 
 def look(path: Path) -> Saved | None:
@@ -157,8 +154,8 @@ class Watcher(Generic[T]):
     async def _look(self) -> bool:
         """Whether a file was saved or deleted since the last look."""
         # In a thread: a network folder may answer slowly, and the keys must not wait for it.
-        found = await asyncio.to_thread(lambda: {name: look(path) for name, path in self._paths.items()})
-        changed = [name for name, now in found.items() if _stamp(now) != _stamp(self._seen[name])]
+        found = await asyncio.to_thread(_look_at_all, self._paths, self._seen)
+        changed = [name for name, now in found.items() if now != self._seen[name]]
         for name in sorted(changed, key=lambda name: _touched(found[name])):
             now = self._seen[name] = found[name]
             self._due.pop(name, None)
@@ -199,6 +196,18 @@ class Watcher(Generic[T]):
                     (self._stop or run.cancel)()
         finally:
             again.cancel()
+
+
+def _look_at_all(paths: Mapping[str, Path], seen: Mapping[str, Saved | None]) -> dict[str, Saved | None]:
+    """All files as they were at one moment: while the first was read, a later one may have been saved, and
+    then the order of their saves would be lost. So after a change everything is read until it stays the same.
+    """
+    found = {name: look(path) for name, path in paths.items()}
+    for _ in range(LOOKS):
+        before, found = found, found if found == seen else {name: look(path) for name, path in paths.items()}
+        if found == before:
+            break
+    return found
 
 
 def _touched(saved: Saved | None) -> int:
