@@ -196,6 +196,11 @@ def top_k(ctx: Context) -> None:
     survivors = [i for i, p in enumerate(np.asarray(answer).tolist()) if p > 0]
     note = "Of equals the lowest ids stay."
     ctx.expect_equal(survivors, [1, 2, 3], where="top_k 3 of [1, 3, 2, 2, 2, 0]", note=note)
+    many = ctx.rng.integers(0, 3, 400).astype(np.float32)  # NumPy sorts short arrays stably in any case
+    answer = ctx.guest.call("filter_probs", many, 1.0, 200, 1.0, 0.0)
+    survivors = np.flatnonzero(np.asarray(answer)).tolist()
+    wanted = sorted(descending(many)[:200].tolist())
+    ctx.expect_equal(survivors, wanted, where="top_k 200 of 400 logits that are 0, 1 or 2", note=note)
 
 
 @check("top-p", "8 values of p on 3 real rows, the smallest sufficient set in float64, p within 1e-4")

@@ -17,9 +17,8 @@ def filter_probs(logits, temperature, top_k, top_p, min_p):
     if top_p < 1:
         sums = np.cumsum(_softmax(z[keep]))
         keep = keep[: np.searchsorted(sums, top_p) + 1]
-    if min_p > 0:
-        shares = _softmax(z[keep])
-        keep = keep[shares >= min_p * shares[0]]
+    shares = _softmax(z[keep])
+    keep = keep[shares >= min_p * shares[0]]
     probs = np.zeros(len(z))
     if temperature == 0:
         probs[keep[0]] = 1.0

@@ -28,10 +28,14 @@ def usage(generation: Generation) -> s.Usage:
 
 
 def timings(sample: Sample) -> s.Timings:
-    """prompt_ms runs from admission to the first token; predicted_ms from there to the last."""
+    """prompt_ms runs from admission to the first token; predicted_ms from there to the last.
+
+    So `predicted_n` tokens have one gap less, and rate and time per token count gaps, as llama-server's do.
+    """
     prompt_n = sample.num_prompt_tokens - sample.num_cached_tokens
     prompt_ms = 1e3 * max(0.0, sample.first_token_at - sample.admitted_at)
     predicted_ms = 1e3 * (sample.last_token_at - sample.first_token_at)
+    gaps = max(0, sample.num_tokens - 1)
     return s.Timings(
         cache_n=sample.num_cached_tokens,
         prompt_n=prompt_n,
@@ -40,8 +44,8 @@ def timings(sample: Sample) -> s.Timings:
         prompt_per_second=1e3 * prompt_n / prompt_ms if prompt_ms else 0.0,
         predicted_n=sample.num_tokens,
         predicted_ms=predicted_ms,
-        predicted_per_token_ms=predicted_ms / sample.num_tokens if sample.num_tokens else 0.0,
-        predicted_per_second=1e3 * sample.num_tokens / predicted_ms if predicted_ms else 0.0,
+        predicted_per_token_ms=predicted_ms / gaps if gaps else 0.0,
+        predicted_per_second=1e3 * gaps / predicted_ms if predicted_ms else 0.0,
         draft_n=sample.num_drafted or None,
         draft_n_accepted=sample.num_accepted if sample.num_drafted else None,
     )
