@@ -78,8 +78,10 @@ def _filter(row: Row, settings: Settings, twist: str = "", count: int | None = N
     if twist == "min-p first" and min_p > 0:
         keep = keep[z[keep] >= z[keep[0]] + np.log(min_p)]
     if top_p < 1.0:
-        shares = _softmax(z)[keep] if twist == "top-p of all" else _softmax(z[keep])
-        crossing = int(np.searchsorted(np.cumsum(shares), top_p)) + (twist != "no crossing token")
+        sums = row.sums(top_k)
+        if twist not in ("", "no crossing token"):
+            sums = np.cumsum(_softmax(z)[keep] if twist == "top-p of all" else _softmax(z[keep]))
+        crossing = int(np.searchsorted(sums, top_p)) + (twist != "no crossing token")
         keep = keep[: crossing if count is None else count]
     if min_p > 0 and len(keep):
         shares = _softmax(z[keep])
