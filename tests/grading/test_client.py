@@ -16,7 +16,7 @@ import pytest_asyncio
 
 from tutor.grading.client import CheckCancelled, JudgeClient, run_check
 from tutor.grading.errors import JudgeError
-from tutor.grading.messages import CheckDone, CheckStarted, Finished
+from tutor.grading.messages import HEADER, CheckDone, CheckStarted, Finished, frame
 
 ROOT = Path(__file__).parents[2]
 Descendants = Callable[[int], set[int]]
@@ -183,3 +183,21 @@ def _runs(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] != b"Z"
     except OSError:
         return False
+
+
+async def test_a_reader_cancelled_inside_a_frame_loses_nothing(judge: JudgeClient, exercises: Path) -> None:
+    """The header came, the body did not yet: the next reader goes on with the body."""
+    await judge.start()
+    process = judge._process
+    assert process is not None and process.stdout is not None
+    told = frame(CheckStarted(7, "a check", 0, 1))
+    process.stdout.feed_data(told[:HEADER])
+    reader = asyncio.create_task(judge._receive(5.0))
+    while judge._body is None:
+        await asyncio.sleep(0)
+    reader.cancel()
+    await asyncio.gather(reader, return_exceptions=True)
+    process.stdout.feed_data(told[HEADER:])
+    assert await judge._receive(5.0) == CheckStarted(7, "a check", 0, 1)
+    verdict = await judge.verdict("sum", exercises / "sum" / "solution.py")
+    assert verdict.passed

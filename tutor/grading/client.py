@@ -55,6 +55,9 @@ class JudgeClient:
         self._listener: asyncio.Task[None] | None = None
         self._scratch: str | None = None
         self._words = bytearray()
+        self._body: int | None = (
+            None  # length of the frame whose header was read, should a reader be cancelled
+        )
         self._last_run = 0
         self._running: int | None = None
         self._turn = asyncio.Lock()
@@ -71,6 +74,7 @@ class JudgeClient:
             return
         await self._end()
         self._words.clear()
+        self._body = None
         self._scratch = tempfile.mkdtemp(prefix="inference-tutor-")
         root = str(Path(__file__).resolve().parents[2])
         starter = f"import sys; sys.path.insert(0, {root!r}); from tutor.grading.judge import main; main()"
@@ -182,8 +186,12 @@ class JudgeClient:
         assert process is not None and process.stdout is not None
         try:
             async with asyncio.timeout(seconds):
-                length = int.from_bytes(await process.stdout.readexactly(messages.HEADER), "big")
-                return messages.replies.decode(await process.stdout.readexactly(length))
+                if self._body is None:
+                    header = await process.stdout.readexactly(messages.HEADER)
+                    self._body = int.from_bytes(header, "big")
+                body = await process.stdout.readexactly(self._body)
+                self._body = None
+                return messages.replies.decode(body)
         except asyncio.IncompleteReadError:
             await self._lost()
         except TimeoutError:
