@@ -8,8 +8,8 @@ import httpx2
 import pytest
 from endpoint_kit import Running, Start, wait_for
 
-from tutor.endpoint.rolling import RollingTrace
-from tutor.trace.events import TraceRecord
+from tutor.endpoint.rolling import RollingTrace, state_as_events
+from tutor.trace.events import RequestPreempted, TraceRecord
 from tutor.trace.playback import Playback
 from tutor.trace.store import TraceStore
 from tutor.trace.views import ServingView
@@ -29,21 +29,45 @@ async def load(url: str) -> None:
 
 
 def present(view: ServingView) -> object:
-    """What a screen shows of now: slots, blocks, and the requests that are not over."""
+    """What a screen shows of now: slots, blocks, and the requests that are not over or still hold something."""
     requests = [
-        (r.request_id, r.status, r.slot, r.num_output_tokens, r.text, r.block_ids, r.arrived_at)
+        (r.request_id, r.status, r.slot, r.num_output_tokens, r.text, sorted(r.block_ids), r.arrived_at)
         for r in view.requests
-        if r.status != "finished"
+        if r.status != "finished" or r.block_ids or r.slot is not None
     ]
     blocks = [(b.block_id, b.ref_cnt, sorted(b.owners), b.block_hash) for b in view.blocks]
     return sorted(requests), blocks, [(s.slot, s.request_id) for s in view.slots]
 
 
-def test_what_is_forgotten_does_not_show(server: Running) -> None:
+@pytest.fixture(scope="module")
+def records(server: Running) -> list[TraceRecord]:
     asyncio.run(load(server.url))
     wait_for(server.is_empty)
     records = [TraceRecord(i, r.ts, r.step, r.event) for i, r in enumerate(server.records)]
-    assert any(type(r.event).__name__ == "RequestPreempted" for r in records)
+    assert any(isinstance(r.event, RequestPreempted) for r in records)
+    return records
+
+
+def test_the_beginning_can_be_forgotten_at_any_record(server: Running, records: list[TraceRecord]) -> None:
+    """Also between a preemption, or an end, and the release of its blocks and its slot."""
+    whole = TraceStore(server.headers[-1])
+    playback = Playback(whole)
+    between = 0
+    for record in records:
+        whole.append(record)
+        playback.follow()
+        view = playback.view
+        short = TraceStore(server.headers[-1])
+        for ts, event in state_as_events(view):
+            short.append(TraceRecord(len(short), ts, record.step, event))
+        cut = Playback(short)
+        cut.follow()
+        assert present(cut.view.serving) == present(view.serving), record
+        between += any(r.block_ids and r.status in ("preempted", "finished") for r in view.serving.requests)
+    assert between > 10, "some cuts fell between the two"
+
+
+def test_what_is_forgotten_does_not_show(server: Running, records: list[TraceRecord]) -> None:
     whole = TraceStore(server.headers[-1])
     playback = Playback(whole)
     rolling = RollingTrace(server.headers[-1], most=120)

@@ -24,8 +24,13 @@ def state_as_events(view: LabView) -> Iterator[tuple[float, ev.AnyEvent]]:
         if block.block_hash:
             yield view.ts, ev.BlockStored(block.block_id, block.block_hash, "")
     for request in serving.requests:
-        if request.status != "finished":
+        if request.status != "finished" or _holds_something(request):
             yield from _request_as_events(request, view.ts)
+
+
+def _holds_something(r: RequestView) -> bool:
+    """A cut may fall between the end of a request and the release of its blocks and its slot."""
+    return bool(r.block_ids) or r.slot is not None
 
 
 def _request_as_events(r: RequestView, now: float) -> Iterator[tuple[float, ev.AnyEvent]]:
@@ -36,14 +41,16 @@ def _request_as_events(r: RequestView, now: float) -> Iterator[tuple[float, ev.A
         yield r.first_token_at or now, ev.TokensEmitted(r.request_id, tokens, r.text)
     if r.status == "waiting":
         yield now, ev.RequestQueued(r.request_id, 0, r.reason)
-        return
-    yield now, ev.RequestScheduled(r.request_id, r.num_cached_tokens, r.reason)
-    if r.status == "preempted":
-        yield now, ev.RequestPreempted(r.request_id, r.num_computed_tokens, r.reason)
-        return
+    else:
+        yield now, ev.RequestScheduled(r.request_id, r.num_cached_tokens, r.reason)
     if r.slot is not None:
         yield now, ev.SlotAssigned(r.slot, r.request_id)
-    yield now, ev.BlocksAllocated(r.request_id, r.block_ids, r.reason)
+    if r.block_ids:
+        yield now, ev.BlocksAllocated(r.request_id, r.block_ids, r.reason)
+    if r.status == "preempted":
+        yield now, ev.RequestPreempted(r.request_id, r.num_computed_tokens, r.reason)
+    elif r.status == "finished":
+        yield r.finished_at or now, ev.RequestFinished(r.request_id, r.finish_reason)
 
 
 class RollingTrace:
