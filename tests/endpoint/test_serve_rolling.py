@@ -29,7 +29,7 @@ async def load(url: str) -> None:
 
 
 def present(view: ServingView) -> object:
-    """What a screen shows of now: slots, blocks, and the requests that are not over or still hold something."""
+    """What a screen shows of now: slots, blocks, and the requests that live or still hold something."""
     requests = [
         (r.request_id, r.status, r.slot, r.num_output_tokens, r.text, sorted(r.block_ids), r.arrived_at)
         for r in view.requests
@@ -64,7 +64,7 @@ def test_the_beginning_can_be_forgotten_at_any_record(server: Running, records: 
         cut.follow()
         assert present(cut.view.serving) == present(view.serving), record
         between += any(r.block_ids and r.status in ("preempted", "finished") for r in view.serving.requests)
-    assert between > 10, "some cuts fell between the two"
+    assert between > 6, "as many cuts as there are ends, and one at a preemption"
 
 
 def test_what_is_forgotten_does_not_show(server: Running, records: list[TraceRecord]) -> None:
