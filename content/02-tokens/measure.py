@@ -8,11 +8,11 @@ from typing import Any
 from tutor.llama.reference import ReferenceModel
 
 WORD = "strawberry"
+SENTENCE = "The model reads numbers, not words."  # costs as much as the emoji
 ASTRONAUT = "\N{WOMAN}\N{ZERO WIDTH JOINER}\N{ROCKET}"
 # (text, how the table shows it)
 COSTS = (
-    ("The model reads numbers, not words.", None),
-    (ASTRONAUT, "(emoji of a woman astronaut)"),
+    (SENTENCE, None),
     ("31415926", None),
     ("HELLO", None),
     (" hello", "␣hello"),
@@ -46,6 +46,7 @@ def measure(model: ReferenceModel) -> dict[str, Any]:
         "strawberry_tokens": len(model.tokenize(WORD)),
         "space_strawberry_tokens": len(model.tokenize(f" {WORD}")),
         "cost_lines": [_cost_line(model, text, shown or text) for text, shown in COSTS],
+        "sentence": SENTENCE,
         "astronaut_bytes": len(ASTRONAUT.encode()),
         "astronaut_tokens": len(model.tokenize(ASTRONAUT)),
         "prose_bytes_per_token": round(prose, 1),

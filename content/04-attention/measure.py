@@ -24,23 +24,26 @@ def measure(model: ReferenceModel) -> dict[str, Any]:
     ids = model.tokenize(TEXT)
     maps = _maps(model, ids)
     last = maps[LAYER, HEAD, -1]
-    order = np.argsort(-last)[:SHOWN]
     later = np.arange(1, len(ids))
     habit = maps[PREVIOUS_LAYER, PREVIOUS_HEAD]
+    words = [model.piece(token).decode().strip() for token in ids]
+    order, habitual = (np.argsort(-row)[:SHOWN] for row in (last, habit[-1]))
     first_rows = maps[:, :, 1:, 0].mean(axis=(1, 2))
     return {
         "text": TEXT,
         "tokens": len(ids),
         "layer": LAYER,
         "head": HEAD,
-        "reader": model.piece(ids[-1]).decode().strip(),
-        "read_words": [model.piece(ids[int(place)]).decode().strip() for place in order],
+        "reader": words[-1],
+        "read_words": [words[place] for place in order],
         "read_shares": [round(float(last[place]), 3) for place in order],
         "first_share": round(float(first_rows.mean()), 3),
         "first_share_most": round(float(first_rows.max()), 3),
         "first_share_layer": int(first_rows.argmax()),
         "previous_layer": PREVIOUS_LAYER,
         "previous_head": PREVIOUS_HEAD,
+        "previous_words": [words[place] for place in habitual],
+        "previous_shares": [round(float(habit[-1, place]), 3) for place in habitual],
         "previous_share": round(float(habit[later, later - 1].mean()), 3),
         **_changed(model, ids),
     }

@@ -64,6 +64,7 @@ def _loop(model: ReferenceModel) -> dict[str, Any]:
         text.append(int(penalised(model.next_logits(text), params, text).argmax()))
     return {
         "loop_prompt": LOOP_PROMPT,
+        "loop_tokens": LOOP_TOKENS,
         "loop_text": model.detokenize(plain).decode("utf-8", "replace"),
         "penalty": PENALTY,
         "penalty_text": model.detokenize(text[len(prompt) :]).decode("utf-8", "replace"),

@@ -1,6 +1,6 @@
 // Asks an OpenAI-compatible server and prints the answer as it comes, then how long it took.
-//   node client.ts [URL] [PROMPT]                           with Node.js 23.6 or newer
-//   node --input-type=module - [URL] [PROMPT] < client.ts   with Node.js 18 or newer
+//   node client.ts [URL] [PROMPT]                           with Node.js 22.18, 23.6 or newer
+//   node --input-type=module - [URL] [PROMPT] < client.ts   with older ones, from 18 on
 const [url = "http://127.0.0.1:8080", prompt = "What is a KV cache?"] = process.argv.slice(2);
 const models = await fetch(`${url}/v1/models`);
 if (!models.ok) throw new Error(`${models.status}: ${await models.text()}`);

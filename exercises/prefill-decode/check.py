@@ -6,7 +6,9 @@ import time
 from itertools import pairwise
 from typing import Any
 
-from tutor.grading.kit import Context, Refused, check
+import numpy as np
+
+from tutor.grading.kit import Context, Record, Refused, check
 
 TEXT = "A ferry crosses the river every hour. In winter the ice is thick and the ferry waits, so people walk."
 FIELDS = ("queue", "ttft", "prefill_tps", "tpot", "itl", "decode_tps", "e2e")
@@ -23,6 +25,7 @@ class Engine:
         self.passes: list[tuple[int, int]] = []  # tokens, wanted logits
 
     def decode(self, ids: list[int], positions: list[int], want: list[bool]) -> list[int | None]:
+        ids, positions, want = list(ids), list(positions), list(want)  # numpy arrays are welcome
         if len(self.passes) >= self._limit:
             raise Refused(f"That is pass {len(self.passes) + 1}: your loop does not end.")
         if not ids or not len(ids) == len(positions) == len(want):
@@ -54,9 +57,9 @@ def _play(ctx: Context, prompt: list[int], n_new: int, n_batch: int) -> None:
         _run_misconceptions(ctx, engine, len(prompt), n_new, trace)
         remote = ctx.remote(engine, ("decode",), label="engine")
         answer = ctx.guest.call("run", remote, prompt, n_new, n_batch)
-    ok = isinstance(answer, (list, tuple)) and len(answer) == 2
-    ctx.expect(ok, "run returns a pair: the list of tokens and the trace.", actual=answer)
-    tokens, told = answer
+    pair = _items(answer)
+    ctx.expect(len(pair) == 2, "run returns a pair: the list of tokens and the trace.", actual=answer)
+    tokens, told = pair
     ctx.expect_equal(len(engine.passes), len(trace), where=f"number of passes for {where}")
     ctx.expect_equal(
         [size for size, _ in engine.passes],
@@ -69,12 +72,20 @@ def _play(ctx: Context, prompt: list[int], n_new: int, n_batch: int) -> None:
         where=f"wanted logits of each pass for {where}",
     )
     ctx.expect_equal(tokens, expected, where=f"tokens for {where}")
-    first = [each[0] for each in told if isinstance(each, (list, tuple)) and each]
+    told = [_items(each) for each in _items(told)]
+    first = [each[0] for each in told if each]
     ctx.misconception(
         "first is decode", lambda: first.count("decode") == n_new,
         "The first token comes out of the last prefill pass: it needs no decode pass.",
     )  # fmt: skip
-    ctx.expect_equal([list(each) for each in told], trace, where=f"trace for {where}")
+    ctx.expect_equal(told, trace, where=f"trace for {where}")
+
+
+def _items(value: object) -> list[Any]:
+    """The entries of a list, tuple, array or NamedTuple; none of anything else."""
+    if isinstance(value, Record):
+        return list(value.as_dict().values())
+    return list(value) if isinstance(value, (list, tuple, np.ndarray)) else []
 
 
 def _run_misconceptions(ctx: Context, engine: Engine, prompt: int, n_new: int, trace: Trace) -> None:

@@ -42,7 +42,16 @@ def verdicts() -> dict[str, Verdict]:
 def test_there_are_twenty_of_all_exercises() -> None:
     exercises = [exercise_of(path) for path in FILES]
     assert len(FILES) >= 20
-    assert set(exercises) >= {"request", "tokens", "forward", "kv-cache", "kv-math", "paged"}
+    assert set(exercises) >= {
+        "request",
+        "tokens",
+        "forward",
+        "attention",
+        "sampling",
+        "kv-cache",
+        "kv-math",
+        "paged",
+    }
     assert min(map(exercises.count, exercises)) >= 3
 
 

@@ -116,6 +116,13 @@ def test_the_map_leaves_masked_places_empty_and_marks_a_leak(run: Run) -> None:
     assert "!" in text(panel.picture(_with(leaking, wrong), 80))
 
 
+@pytest.mark.parametrize("name", ["attention", "reads"])
+def test_the_screen_says_how_it_was_measured(run: Run, name: str) -> None:
+    """Not with the context of the other labs: flash attention never has the weights as a tensor."""
+    assert "f16, without flash attention" in text(make_panel(name).picture(last(run()), 58))
+    assert "f16, without flash attention" in get_kind("attention").plain(last(run()))
+
+
 def _with(view: LabView, row: object) -> LabView:
     import msgspec
 

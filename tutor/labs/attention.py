@@ -99,7 +99,7 @@ class AttentionProducer(StepProducer):
 
 def attention_text(view: LabView) -> str:
     """The newest row: what the chosen head read, then the favourite of every head."""
-    lines = [heading(view), *([view.note] if view.note else [])]
+    lines = [heading(view), f"measured with {view.header.mode}", *([view.note] if view.note else [])]
     if not view.attention:
         return "\n".join(lines)
     row, names = view.attention[-1], _names(view.tokens[-1])

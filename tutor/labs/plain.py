@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from tutor.metrics.characters import characters
 from tutor.trace.events import LogitsComputed
-from tutor.trace.views import LabView, RequestView, ServingView, TokensView
+from tutor.trace.views import LabView, RequestView, ServingView, StageView, TokensView
 
 
 def heading(view: LabView) -> str:
@@ -60,17 +63,34 @@ def _note(view: LabView) -> list[str]:
 
 
 def request_text(view: LabView) -> str:
-    """The stages of one request."""
-    lines = [heading(view)]
+    """The stage at hand; at the end what each stage took and how often it ran."""
+    lines = [heading(view), *_note(view)]
     if view.stages:
         stage = view.stages[-1]
-        lines.append(f"{stage.stage}: {stage.detail}")
+        lines.append(f"{stage.stage}: {stage.detail}{_took(stage.duration)}")
+        if stage.stage == "stop":
+            lines += _stage_times(view.stages)
     if view.tokens and view.stages and view.stages[-1].stage == "tokenize":
         lines += _token_lines(view.tokens[-1])
     if view.logits:
         lines.append(_logits_line(view.logits[-1]))
     lines += [f"text so far: {lane.text}" for lane in view.lanes if lane.text]
     return "\n".join(lines)
+
+
+def _took(seconds: float | None) -> str:
+    return "" if seconds is None else f" ({seconds * 1000:.1f} ms)"
+
+
+def _stage_times(stages: Sequence[StageView]) -> list[str]:
+    """One line for each stage, in the order in which they began."""
+    lines = []
+    for name in dict.fromkeys(stage.stage for stage in stages):
+        took = [stage.duration for stage in stages if stage.stage == name and stage.duration is not None]
+        if took:
+            times = f" in {len(took)} passes" if len(took) > 1 else ""
+            lines.append(f"  {name}: {sum(took) * 1000:.1f} ms{times}")
+    return lines
 
 
 def _logits_line(logits: LogitsComputed) -> str:
@@ -84,6 +104,9 @@ def _token_lines(tokens: TokensView) -> list[str]:
     for token_id, piece in zip(tokens.token_ids, tokens.pieces, strict=True):
         text = piece.decode("utf-8", "replace")
         lines.append(f"  {token_id:6} {text!r} bytes {piece.hex(' ')}")
+    if b"".join(tokens.pieces) == tokens.text.encode():
+        cut = [char for char in characters(tokens.text, tokens.pieces) if char.is_cut]
+        lines += [f"  {char.text!r} is cut into {len(char.parts)} tokens" for char in cut]
     return lines
 
 
@@ -96,7 +119,7 @@ def tokens_text(view: LabView) -> str:
         joined = b" + ".join(merge.pair).decode("utf-8", "replace")
         lines.append(f"{pieces}" + (f"   (joined {joined}, rank {merge.rank})" if merge.rank >= 0 else ""))
     elif view.tokens:
-        for tokens in view.tokens if len(view.tokens) < 2 else view.tokens[1:]:
+        for tokens in view.tokens if len(view.tokens) < 3 else view.tokens[-2:]:
             lines += _token_lines(tokens)
     return "\n".join(lines)
 

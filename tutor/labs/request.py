@@ -13,10 +13,11 @@ from tutor.labs.top import logits_event
 from tutor.trace import events as ev
 
 LANE = "model"
+Seconds = dict[str, float]
 
 
 class RequestProducer(StepProducer):
-    """Template, tokenize, prefill, decode loop, detokenize, stop."""
+    """Template, tokenize, prefill, decode loop, detokenize, stop; each with the time that it took."""
 
     lab = "request"
 
@@ -25,61 +26,94 @@ class RequestProducer(StepProducer):
         yield
         ids = self._tokenize(parts)
         yield
+        if not ids:
+            self.record(ev.Noted("There is no text. Press k and write some, or turn the chat template on."))
+            return
         yield from self._generate(ids)
 
     def _template(self) -> list[tuple[str, bool]]:
         text = str(self.knobs["message"])
+        started = time.perf_counter()
+        parts: list[tuple[str, bool]] = [(text, False)]
         if self.knobs["system_prompt"]:
             parts = list(self.model.chat_parts([{"role": "user", "content": text}]))
-            shown = "".join(part for part, _ in parts)
-            self.record(ev.StageEntered("template", shown))
-        else:
-            parts = [(text, False)]
-            self.record(ev.StageEntered("template", f"none: the model gets your text alone: {text}"))
+        seconds = time.perf_counter() - started
+        shown = "".join(part for part, _ in parts)
+        if not self.knobs["system_prompt"]:
+            shown = f"none: the model gets your text alone: {shown}"
+        self.record(ev.StageEntered("template", shown, seconds))
         return parts
 
     def _tokenize(self, parts: list[tuple[str, bool]]) -> list[int]:
+        started = time.perf_counter()
         ids = [i for part, is_markup in parts for i in self.model.tokenize(part, special=is_markup)]
+        seconds = time.perf_counter() - started
         text = "".join(part for part, _ in parts)
         pieces = tuple(self.model.piece(i).hex() for i in ids)
         self.record(ev.TextTokenized(text, tuple(ids), pieces))
-        self.record(ev.StageEntered("tokenize", f"{len(text)} characters became {len(ids)} tokens"))
+        self.record(ev.StageEntered("tokenize", f"{len(text)} characters became {len(ids)} tokens", seconds))
         return ids
 
     def _generate(self, ids: list[int]) -> Iterator[None]:
+        """The loop. After each pass the newest token becomes text, and the reasons to stop are looked at."""
         sequence = list(ids)
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         limit, stop = int(self.knobs["max_tokens"]), str(self.knobs["stop"]).replace("\\n", "\n")
-        text = ""
-        reason = f"length: max_tokens {limit} reached"
+        spent = {"prefill": 0.0, "decode": 0.0, "detokenize": 0.0, "stop": 0.0}
+        text, reason = "", ""
         for number in range(1, limit + 1):
-            token = self._pass(sequence, number, len(ids), text)
-            if self.model.is_eog(token):
-                reason = f"stop: the model chose {self.model.piece(token).decode()}, which ends its turn"
-                break
-            piece = decoder.decode(self.model.piece(token))
+            token = self._pass(sequence, number, len(ids), spent)
+            started = time.perf_counter()
+            piece = "" if self.model.is_eog(token) else decoder.decode(self.model.piece(token))
             text += piece
-            self.record(ev.TokensComputed(LANE, 0, 0, 0.0, len(sequence), piece))
-            sequence.append(token)
-            if stop and stop in text:
-                text = text[: text.index(stop)]
-                reason = f"stop: the text contains the stop string {stop!r}"
+            checked = time.perf_counter()
+            text, reason = self._stopped(token, text, stop, number == limit)
+            spent["detokenize"] += checked - started
+            spent["stop"] += time.perf_counter() - checked
+            if not self.model.is_eog(token):
+                self.record(ev.TokensComputed(LANE, 0, 0, 0.0, len(sequence), piece))
+            if reason:
                 break
+            sequence.append(token)
             yield
-        self.record(ev.StageEntered("detokenize", text + decoder.decode(b"", final=True)))
-        self.record(ev.StageEntered("stop", reason))
+        self.record(
+            ev.StageEntered("detokenize", text + decoder.decode(b"", final=True), spent["detokenize"])
+        )
+        self.record(ev.StageEntered("stop", reason, spent["stop"]))
+        self._say(number, len(ids), spent)
 
-    def _pass(self, sequence: list[int], number: int, num_prompt: int, text: str) -> int:
+    def _stopped(self, token: int, text: str, stop: str, at_limit: bool) -> tuple[str, str]:
+        """The text, cut before a stop string, and why it ends here; no reason when it goes on."""
+        if self.model.is_eog(token):
+            return text, f"stop: the model chose {self.model.piece(token).decode()}, which ends its turn"
+        if stop and stop in text:
+            return text[: text.index(stop)], f"stop: the text contains the stop string {stop!r}"
+        return text, f"length: max_tokens {self.knobs['max_tokens']} reached" if at_limit else ""
+
+    def _pass(self, sequence: list[int], number: int, num_prompt: int, spent: Seconds) -> int:
         """One run of the model; returns the likeliest next token."""
         started = time.perf_counter()
         logits = self.model.next_logits(sequence)
+        token = int(logits.argmax())
         seconds = time.perf_counter() - started
         new = num_prompt if number == 1 else 1
         stage = "prefill" if number == 1 else "decode"
-        self.record(ev.StageEntered(stage, f"pass {number} runs {new} token{'s' if new > 1 else ''}"))
+        spent[stage] += seconds
+        detail = f"pass {number} runs {new} token{'' if new == 1 else 's'}"
+        self.record(ev.StageEntered(stage, detail, seconds))
         self.record(ev.TokensComputed(LANE, new, len(sequence), seconds, len(sequence), ""))
         self.record(logits_event(self.model, len(sequence) - 1, logits))
-        return int(logits.argmax())
+        return token
+
+    def _say(self, passes: int, num_prompt: int, spent: Seconds) -> None:
+        share = (spent["prefill"] + spent["decode"]) / sum(spent.values())
+        tokens = f"{passes} output token{'' if passes == 1 else 's'}"
+        self.record(
+            ev.Noted(
+                f"{num_prompt} tokens in, {tokens}, {passes} pass{'' if passes == 1 else 'es'} of the model. "
+                f"The passes took {share:.1%} of the time from prefill on."
+            )
+        )
 
 
 KIND = LabKind(

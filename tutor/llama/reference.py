@@ -22,7 +22,7 @@ from tutor.llama.context import Context, ContextConfig, KvType, Mode
 from tutor.llama.errors import EngineFailed, EngineMisuse
 from tutor.llama.model import Model, ModelDims, file_digest, find_model
 from tutor.llama.session import Session
-from tutor.llama.taps import Tap
+from tutor.llama.taps import Change, Tap
 
 Logits = NDArray[np.float32]
 CHUNK = 512
@@ -143,6 +143,7 @@ class ReferenceModel:
         flash_attn: bool = False,
         kv: KvType = "f16",
         last_only: bool = False,
+        interventions: Mapping[str, Change] | None = None,
     ) -> dict[str, list[NDArray[Any]]]:
         """Tensors of one forward pass over `ids` in an empty cache, by name.
 
@@ -150,12 +151,13 @@ class ReferenceModel:
         split into heads, rotated), always four-dimensional in numpy order: [1, T, heads, head_dim], [1, 1, T,
         width]; `kq_soft_max-L` is [1, heads, T, cells], cells beyond T being 0. Every entry asks for logits,
         so the last layer and the head have all T rows; with `last_only` they have the last row alone.
-        Without flash attention scores and probabilities exist as tensors. Raises EngineMisuse for a name that
+        Without flash attention scores and probabilities exist as tensors. `interventions` change tensors on
+        the way (see Tap). Raises EngineMisuse for a name that
         the pass did not compute.
         """
         ids = self._checked(ids)
         wanted = names if callable(names) else tuple(names)
-        tap = Tap(wanted)
+        tap = Tap(wanted, interventions)
         size = len(ids)
         config = ContextConfig(
             n_ctx=size,

@@ -14,6 +14,7 @@ from tutor.trace.base import Event as Event
 from tutor.trace.lab_events import AttentionRead as AttentionRead
 from tutor.trace.lab_events import BufferMeasured as BufferMeasured
 from tutor.trace.lab_events import CacheDropped as CacheDropped
+from tutor.trace.lab_events import CacheFilled as CacheFilled
 from tutor.trace.lab_events import DistributionShaped as DistributionShaped
 from tutor.trace.lab_events import FrameWritten as FrameWritten
 from tutor.trace.lab_events import LayerComputed as LayerComputed
@@ -29,6 +30,7 @@ from tutor.trace.lab_events import TextTokenized as TextTokenized
 from tutor.trace.lab_events import TimingsRead as TimingsRead
 from tutor.trace.lab_events import TokensComputed as TokensComputed
 from tutor.trace.lab_events import TokensDrawn as TokensDrawn
+from tutor.trace.lab_events import TokenTimed as TokenTimed
 
 # --- requests ---------------------------------------------------------------------------------
 
@@ -265,7 +267,9 @@ AnyEvent = (
     | LayerComputed
     | TensorSeen
     | TokensComputed
+    | TokenTimed
     | CacheDropped
+    | CacheFilled
     | BufferMeasured
     | PassRun
     | FrameWritten

@@ -6,10 +6,14 @@ from tutor.trace.base import Event
 
 
 class StageEntered(Event, frozen=True):
-    """A named stage of a pipeline began (template, tokenize, prefill, decode, detokenize, stop)."""
+    """A named stage of a pipeline (template, tokenize, prefill, decode, detokenize, stop) and what it did.
+
+    `duration`: seconds that it took; None where nobody measured it.
+    """
 
     stage: str
     detail: str
+    duration: float | None = None
 
 
 class TextTokenized(Event, frozen=True):
@@ -74,6 +78,33 @@ class CacheDropped(Event, frozen=True):
     position: int
     num_dropped: int
     reason: str
+
+
+class TokenTimed(Event, frozen=True):
+    """One new token of one lane, timed when the text had about `position` tokens, this one included.
+
+    `num_tokens` ran for it, in `duration` seconds.
+    """
+
+    lane: str
+    position: int
+    num_tokens: int
+    duration: float
+
+
+class CacheFilled(Event, frozen=True):
+    """A cache of one type of K and V holds tokens in `num_tokens` of its `num_cells`.
+
+    `formula_bytes`: K and V of these tokens by the formula; `state_bytes`: what llama.cpp writes when it
+    saves the sequence; `buffer_bytes`: what it allocated for all cells.
+    """
+
+    kv_type: str
+    num_tokens: int
+    num_cells: int
+    state_bytes: int
+    formula_bytes: int
+    buffer_bytes: int
 
 
 class BufferMeasured(Event, frozen=True):

@@ -35,6 +35,8 @@ class LabState:
         self._draws: ev.TokensDrawn | None = None
         self._streams: list[ev.StreamGrew] = []
         self._compared: ev.TablesCompared | None = None
+        self._timed: list[ev.TokenTimed] = []
+        self._fillings: dict[str, ev.CacheFilled] = {}
         self._note = ""
 
     def apply(self, record: ev.TraceRecord) -> None:
@@ -49,7 +51,7 @@ class LabState:
 
     @_on.register
     def _(self, event: ev.StageEntered) -> None:
-        self._stages.append(views.StageView(event.stage, event.detail, self._step))
+        self._stages.append(views.StageView(event.stage, event.detail, self._step, event.duration))
 
     @_on.register
     def _(self, event: ev.TextTokenized) -> None:
@@ -100,6 +102,14 @@ class LabState:
             cache_tokens=lane.cache_tokens - event.num_dropped,
             dropped=(*lane.dropped, (event.position, event.num_dropped)),
         )
+
+    @_on.register
+    def _(self, event: ev.TokenTimed) -> None:
+        self._timed.append(event)
+
+    @_on.register
+    def _(self, event: ev.CacheFilled) -> None:
+        self._fillings[event.kv_type] = event
 
     @_on.register
     def _(self, event: ev.BufferMeasured) -> None:
@@ -169,4 +179,6 @@ class LabState:
             frames=tuple(self._frames),
             timings=tuple(self._timings),
             compared=self._compared,
+            timed=tuple(self._timed),
+            fillings=tuple(self._fillings.values()),
         )

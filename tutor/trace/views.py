@@ -6,6 +6,7 @@ import msgspec
 
 from tutor.trace.events import (
     AttentionRead,
+    CacheFilled,
     DistributionShaped,
     FrameWritten,
     LayerComputed,
@@ -16,6 +17,7 @@ from tutor.trace.events import (
     TablesCompared,
     TimingsRead,
     TokensDrawn,
+    TokenTimed,
     TraceHeader,
 )
 from tutor.trace.mechanisms import MechanismsView as MechanismsView
@@ -148,9 +150,12 @@ class BufferView(msgspec.Struct, frozen=True):
 
 
 class StageView(msgspec.Struct, frozen=True):
+    """One run of a stage; `duration` in seconds, None where it was not measured."""
+
     stage: str
     detail: str
     step: int
+    duration: float | None = None
 
 
 class TensorView(msgspec.Struct, frozen=True):
@@ -183,3 +188,5 @@ class LabView(msgspec.Struct, frozen=True):
     draws: TokensDrawn | None = None
     streams: tuple[StreamGrew, ...] = ()
     compared: TablesCompared | None = None
+    timed: tuple[TokenTimed, ...] = ()
+    fillings: tuple[CacheFilled, ...] = ()  # the newest of each type

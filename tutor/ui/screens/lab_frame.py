@@ -10,11 +10,13 @@ from textual.content import Content
 from textual.widgets import Static
 
 from tutor.labs.scenario import LabKind
+from tutor.trace.events import TraceHeader
 from tutor.trace.views import LabView
 from tutor.ui.screens.base import KeyBar, TitleBar, TutorScreen
 from tutor.ui.services import Services
 from tutor.ui.theme import PROVENANCE
 from tutor.ui.widgets.panels import make_panel
+from tutor.ui.widgets.panels.base import legend
 from tutor.ui.widgets.transport import Transport
 
 if TYPE_CHECKING:
@@ -140,6 +142,7 @@ class LabFrame(TutorScreen):
     def _show_again(self) -> None:
         """Panels that were hidden in a narrow terminal have missed some views."""
         if self._drawn is not None:
+            self._show_knobs(self._drawn.header)
             for panel in self.panels.values():
                 panel.show(self._drawn)
 
@@ -154,13 +157,18 @@ class LabFrame(TutorScreen):
         where = "" if header.clock == "wall" else ", virtual clock"
         source = ", llama.cpp" if self.kind.producer else ""
         self.query_one(TitleBar).say(self._lab_title, f"{mark} {word} {header.model}{source}{where}")
+        self._show_knobs(header)
+
+    def _show_knobs(self, header: TraceHeader) -> None:
+        """On one line, or on two where that shows all of them."""
         names = {knob.name: knob.label for knob in self.kind.knobs}
         usual = {knob.name: knob.default for knob in self.kind.knobs}
         given = header.knobs or self.session.knobs
         order = sorted(given, key=lambda name: given[name] == usual.get(name))  # changed ones are read first
         knobs = [f"{names.get(name, name)} {_knob_text(given[name])}" for name in order]
-        said = "knobs: " if self.kind.producer else ""
-        self.query_one("#knobs", Static).update(said + "  ".join(knobs))
+        said = ("knobs: " if self.kind.producer else "") + "  ".join(knobs)
+        rows = ["".join(run for run, _ in row) for row in legend(said, max(1, self.size.width - 2))]
+        self.query_one("#knobs", Static).update("\n".join(rows) if len(rows) <= 2 else said)
 
     def _show_note(self, view: LabView) -> None:
         note = view.note or (self._watch[0] if self._watch else self.kind.phenomenon)

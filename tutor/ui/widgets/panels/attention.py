@@ -73,7 +73,8 @@ class AttentionPanel(Panel):
             lines.append(_map_row(row, names, grid, row is view.attention[-1]))
         last = view.attention[-1]
         note = f"layer {last.layer}, head {last.head}, KV head {kv_head(last, last.head)}"
-        return Picture((*lines, (), *legend(LEGEND, width)), tuple(items), note)
+        lines += [*legend(LEGEND, width), ((clip(view.header.mode, width), "muted"),)]
+        return Picture(tuple(lines), tuple(items), note)
 
     @property
     def follows_end(self) -> bool:
@@ -149,6 +150,7 @@ class ReadsPanel(Panel):
         later = sum(weights[row.position + 1 :])
         total = f"   {'sum':<{LABEL}}{sum(weights):7.1%}   later tokens {later:.1%}"
         lines.append(((clip(total, width), "good" if later == 0.0 else "bad"),))
+        lines += legend(f"measured:  {view.header.mode}", width)
         return Picture(tuple(lines), (), f"token {row.position}, head {row.head}")
 
 

@@ -11,15 +11,14 @@ from typing import ClassVar
 
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
-from rich.style import Style
 from textual.binding import Binding, BindingType
 from textual.events import Click
 from textual.geometry import Size
 from textual.message import Message
-from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from tutor.trace.views import LabView
+from tutor.ui.widgets.styled_lines import StyledLines
 
 Run = tuple[str, str]  # text, style name
 Line = tuple[Run, ...]
@@ -85,11 +84,12 @@ def pad(text: str, width: int) -> str:
     return set_cell_size(clip(text, width), width)
 
 
-class Panel(ScrollView, can_focus=True):
+class Panel(StyledLines, can_focus=True):
     """Base of the panels; subclasses define `TITLE` and `picture`."""
 
     TITLE: ClassVar[str] = ""
     WHAT: ClassVar[str] = ""  # said while there is nothing to show
+    PREFIX = "panel"
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "panel--title", "panel--note", "panel--muted", "panel--text", "panel--accent", "panel--good",
         "panel--bad", "panel--bar", "panel--cursor", "panel--now",
@@ -116,7 +116,6 @@ class Panel(ScrollView, can_focus=True):
         self._view: LabView | None = None
         self._picture = Picture(())
         self._cursor: tuple[str, str] | None = None
-        self._styles: dict[str, Style] = {}
 
     def picture(self, view: LabView, width: int) -> Picture:
         """What to draw; no side effects."""
@@ -132,6 +131,10 @@ class Panel(ScrollView, can_focus=True):
 
     def on_resize(self) -> None:
         self._redraw()
+
+    def watch_show_vertical_scrollbar(self) -> None:
+        """A scrollbar takes columns away without a resize; lines of the old width would scroll sideways."""
+        self.call_after_refresh(self._redraw)
 
     def _redraw(self) -> None:
         width = self._room
@@ -216,17 +219,6 @@ class Panel(ScrollView, can_focus=True):
         self.refresh()
 
     # --- drawing --------------------------------------------------------------------------------
-
-    def notify_style_update(self) -> None:
-        self._styles.clear()
-        super().notify_style_update()
-
-    def _style(self, name: str) -> Style:
-        if name not in self._styles:
-            component = f"panel--{name}"
-            known = component in self.COMPONENT_CLASSES
-            self._styles[name] = self.get_component_rich_style(component) if known else self.rich_style
-        return self._styles[name]
 
     def render_line(self, y: int) -> Strip:
         left, top = self.scroll_offset

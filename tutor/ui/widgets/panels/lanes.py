@@ -1,15 +1,17 @@
-"""Two ways of computing the same text, beside each other, and what each keeps in its cache."""
+"""Two ways of computing the same text: their passes, what a token costs as the text grows, their caches."""
 
 from __future__ import annotations
 
 import textwrap
 from typing import ClassVar
 
+from tutor.metrics.growth import TokenTime, growth, token_times
 from tutor.trace.views import LabView, LaneView
-from tutor.ui.widgets.panels.base import Line, Panel, Picture, Run, clip, line_width, pad, printable
+from tutor.ui.widgets.panels.base import Line, Panel, Picture, Run, clip, legend, line_width, pad, printable
 from tutor.ui.widgets.panels.numbers import bar
 
 SHOWN_PASSES = 8
+STACKED_PASSES = 3  # of each lane when one stands above the other: both are to be seen at once
 BESIDE = 76  # columns from which two lanes stand beside each other
 
 
@@ -34,35 +36,68 @@ class LanesPanel(Panel):
                 (*a, (" " * (half + 2 - line_width(a)), ""), *b) for a, b in zip(left, right, strict=True)
             ]
         else:
-            lines = [line for lane in lanes for line in (*_lane(lane, width, most), ())]
+            passes = SHOWN_PASSES if len(lanes) == 1 else STACKED_PASSES
+            lines = [line for lane in lanes for line in (*_lane(lane, width, most, passes), ())]
         totals = [lane.total_tokens for lane in lanes]
         note = f"{max(totals) / min(totals):.1f} times the tokens" if len(totals) == 2 and min(totals) else ""
         return Picture(tuple(lines), (), note)
 
 
-def _lane(lane: LaneView, width: int, most: int) -> list[Line]:
+def _lane(lane: LaneView, width: int, most: int, passes: int = SHOWN_PASSES) -> list[Line]:
     runs = [(n, d) for n, d in zip(lane.passes, lane.durations, strict=True) if n]
     seconds = sum(d for _, d in runs)
-    lines: list[Line] = [
-        ((clip(lane.lane, width), "accent"),),
-        (
-            (
-                clip(f"{len(runs)} passes, {lane.total_tokens} tokens run, {seconds * 1000:.0f} ms", width),
-                "text",
-            ),
-        ),
-        ((clip(f"{lane.cache_tokens} tokens in the KV cache", width), "muted"),),
-    ]
+    total = f"{len(runs)} passes, {lane.total_tokens} tokens run, {seconds * 1000:.0f} ms"
+    lines: list[Line] = [((clip(lane.lane, width), "accent"),), ((clip(total, width), "text"),)]
+    if passes == SHOWN_PASSES:
+        lines.append(((clip(f"{lane.cache_tokens} tokens in the KV cache", width), "muted"),))
     room = max(4, width - 28)
-    shown = runs[-SHOWN_PASSES:]
+    shown = runs[-passes:]
     first = len(runs) - len(shown) + 1
     for number, (tokens, duration) in enumerate(shown, start=first):
         text = f"pass {number:3} {tokens:4} tok {duration * 1000:6.1f} ms "
         style = "now" if number == len(runs) else "text"
         lines.append(((text, style), (bar(tokens / most, room), "bar")))
     text = printable(lane.text)
-    lines += [((part, "text"),) for part in textwrap.wrap(text, width)[-3:]]
+    lines += [
+        ((part, "text"),) for part in textwrap.wrap(text, width)[-(3 if passes == SHOWN_PASSES else 2) :]
+    ]
     return lines
+
+
+class GrowthPanel(Panel):
+    """The median time of one new token at each length of the text, both lanes on one scale."""
+
+    TITLE: ClassVar[str] = "TIME OF ONE NEW TOKEN"
+    WHAT: ClassVar[str] = "Timed at growing lengths once the text is written."
+
+    def picture(self, view: LabView, width: int) -> Picture:
+        times = token_times(view.timed)
+        if not times:
+            return Picture(())
+        slowest = max(each.seconds for each in times)
+        lines: list[Line] = [((clip("token  lane               tokens run        ms", width), "muted"),)]
+        newest = view.timed[-1].position
+        for before, each in zip((None, *times), times, strict=False):
+            is_first = before is None or before.position != each.position
+            lines.append(_time_line(each, is_first, each.position == newest, slowest, width))
+        lanes = list(dict.fromkeys(each.lane for each in times))
+        grown = [(lane, growth(times, lane)) for lane in lanes]
+        span = f"token {times[-1].position} against {times[0].position}:"
+        for lane, ratio in grown:
+            if ratio is not None:
+                lines.append(((clip(f"{span} {lane} {ratio:.1f} times the time", width), "accent"),))
+        lines += legend("all bars have one scale", width)
+        return Picture(tuple(lines), (), f"medians of {max(each.num_samples for each in times)}")
+
+
+def _time_line(each: TokenTime, is_first: bool, is_newest: bool, slowest: float, width: int) -> Line:
+    position = f"{each.position:5}" if is_first else "     "
+    text = f"{position}  {pad(each.lane, 18)} {each.num_tokens:10} {each.seconds * 1000:9.1f} "
+    room = width - len(text)
+    if room < 4:
+        return ((clip(text, width), "now" if is_newest else "text"),)
+    share = each.seconds / slowest if slowest else 0.0
+    return ((text, "now" if is_newest else "text"), (bar(share, room), "bar"))
 
 
 class CachePanel(Panel):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from tutor.trace.events import CacheFilled
 from tutor.trace.views import BufferView, LabView
-from tutor.ui.widgets.panels.base import Line, Panel, Picture, clip, pad, printable
+from tutor.ui.widgets.panels.base import Line, Panel, Picture, clip, legend, pad, printable
 
 MIB = 2**20
 EIGHTHS = " ▏▎▍▌▋▊▉"
@@ -107,14 +108,13 @@ class BuffersPanel(Panel):
 
 def _agrees(buffer: BufferView) -> bool:
     """llama.cpp's log gives two decimals of a MiB, so half of the last one is rounding."""
-    return abs(buffer.measured_bytes - buffer.formula_bytes) <= 0.005 * MIB
+    return abs(buffer.measured_bytes - buffer.formula_bytes) <= 0.005 * MIB + 1
 
 
 def _buffer_lines(buffer: BufferView, biggest: int, room: int) -> list[Line]:
-    head = (
-        f"{buffer.label}   n_ctx {buffer.n_ctx} → {buffer.num_cells} cells, {buffer.n_seq} seq, "
-        f"K {buffer.type_k} V {buffer.type_v}"
-    )
+    same = buffer.type_k == buffer.type_v
+    types = buffer.type_k if same else f"K {buffer.type_k} V {buffer.type_v}"
+    head = f"{buffer.label}: n_ctx {buffer.n_ctx} → {buffer.num_cells} cells, {buffer.n_seq} seq, {types}"
     ok = _agrees(buffer)
     rows: list[Line] = [((head, "now"),)]
     for name, value, style in (
@@ -123,3 +123,38 @@ def _buffer_lines(buffer: BufferView, biggest: int, room: int) -> list[Line]:
         rows.append(((f"  {name:<10}{value / MIB:9.2f} MiB  ", "text"), (bar(value / biggest, room), style)))
     rows[-1] = (*rows[-1], (" ✓" if ok else " ✗ differs", "good" if ok else "bad"))
     return rows
+
+
+class FillingPanel(Panel):
+    """Caches of several types that take the same tokens: what is in use, and what was allocated for it."""
+
+    TITLE: ClassVar[str] = "TOKEN BY TOKEN"
+    WHAT: ClassVar[str] = "No token was stored yet."
+
+    def picture(self, view: LabView, width: int) -> Picture:
+        if not view.fillings:
+            return Picture(())
+        biggest = max(each.buffer_bytes for each in view.fillings)
+        lines: list[Line] = []
+        for each in view.fillings:
+            lines += _filling_lines(each, biggest, width)
+        lines += legend(
+            "█ K and V of the tokens  ░ allocated, still empty  "
+            "saved: as llama.cpp writes them, positions too",
+            width,
+        )
+        first = view.fillings[0]
+        return Picture(tuple(lines), (), f"{first.num_tokens} of {first.num_cells} cells")
+
+
+def _filling_lines(each: CacheFilled, biggest: int, width: int) -> list[Line]:
+    head = (
+        f"{pad(each.kv_type, 5)} {each.formula_bytes // max(1, each.num_tokens):6,} bytes a token   "
+        f"saved {each.state_bytes:,} bytes"
+    )
+    numbers = f"  {each.formula_bytes / MIB:6.2f} of {each.buffer_bytes / MIB:6.2f} MiB "
+    room = max(4, width - len(numbers))
+    allocated = max(1, round(each.buffer_bytes / biggest * room))
+    used = bar(each.formula_bytes / each.buffer_bytes, allocated)
+    empty = used.replace(" ", "░")
+    return [((clip(head, width), "now"),), ((numbers, "text"), (empty, "bar")), ()]

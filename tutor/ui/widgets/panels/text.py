@@ -1,46 +1,13 @@
-"""What happens to a text: the stages of a request, its tokens, and the merges that made them."""
+"""What happens to a text: its tokens, and the merges that made them."""
 
 from __future__ import annotations
 
-import textwrap
 from typing import ClassVar
 
 from tutor.trace.views import LabView, TokensView
-from tutor.ui.widgets.panels.base import Line, Panel, Picture, clip, line_width, pad, printable
+from tutor.ui.widgets.panels.base import Line, Panel, Picture, clip, pad, printable
 
-STAGES = ("template", "tokenize", "prefill", "decode", "detokenize", "stop")
 CONTINUATION = 0x80  # bytes 10xxxxxx continue a UTF-8 character
-
-
-class PipelinePanel(Panel):
-    """The six stages as lights, then what each did."""
-
-    TITLE: ClassVar[str] = "STAGES"
-    WHAT: ClassVar[str] = "The request has not begun."
-
-    def picture(self, view: LabView, width: int) -> Picture:
-        if not view.stages:
-            return Picture(())
-        current = view.stages[-1].stage
-        seen = {stage.stage for stage in view.stages}
-        lights: list[tuple[str, str]] = []
-        for name in STAGES:
-            mark = "●" if name == current else "✓" if name in seen else "·"
-            style = "accent" if name == current else "good" if name in seen else "muted"
-            lights += [(f"{mark} {name}", style), ("  ", "")]
-        lines: list[Line] = [tuple(lights)] if line_width(tuple(lights)) <= width else [
-            (light,) for light in lights[::2]
-        ]  # fmt: skip
-        lines.append(())
-        for name in STAGES:
-            details = [stage for stage in view.stages if stage.stage == name]
-            if details:
-                times = f" ×{len(details)}" if len(details) > 1 else ""
-                parts = textwrap.wrap(printable(details[-1].detail), max(20, width - 15)) or [""]
-                style = "now" if name == current else "text"
-                lines.append(((pad(name, 10), "muted"), (pad(times, 5), "muted"), (parts[0], style)))
-                lines += [((" " * 15 + part, style),) for part in parts[1:4]]
-        return Picture(tuple(lines), note=f"step {view.stages[-1].step}")
 
 
 def _piece(piece: bytes) -> tuple[str, bool]:
@@ -61,18 +28,20 @@ class TokensPanel(Panel):
         lines: list[Line] = []
         for tokens in view.tokens:
             lines += _boxes(tokens, width)
-        last = view.tokens[-1] if view.tokens else None
-        note = f"{len(last.token_ids)} tokens, {len(last.text.encode())} bytes" if last else ""
+        note = f"{len(view.tokens)} texts" if view.tokens else ""
+        if len(view.tokens) == 1:
+            only = view.tokens[0]
+            note = f"{_count(only)}, {len(only.text.encode())} bytes"
         return Picture(tuple(lines), (), note)
 
-    @property
-    def follows_end(self) -> bool:
-        return True
+
+def _count(tokens: TokensView) -> str:
+    return f"{len(tokens.token_ids)} token{'' if len(tokens.token_ids) == 1 else 's'}"
 
 
 def _boxes(tokens: TokensView, width: int) -> list[Line]:
     head = clip(printable(tokens.text), width - 14)
-    lines: list[Line] = [((head, "now"), (f"  {len(tokens.token_ids)} tokens", "muted"))]
+    lines: list[Line] = [((head, "now"), (f"  {_count(tokens)}", "muted"))]
     rows: list[list[tuple[str, str, str, bool]]] = [[]]
     used = 0
     for token_id, piece in zip(tokens.token_ids, tokens.pieces, strict=True):
