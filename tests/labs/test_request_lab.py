@@ -112,13 +112,13 @@ def test_the_last_sentence_counts_tokens_and_passes(run: Run) -> None:
 
 
 def test_an_end_marker_on_the_last_allowed_token_is_a_stop(run: Run) -> None:
-    assert last(run(max_tokens=11)[0]).stages[-1].detail.startswith("stop: the model chose <|im_end|>")
-    assert last(run(max_tokens=10)[0]).stages[-1].detail.startswith("length: max_tokens 10")
+    assert last(run(max_tokens=11)[0]).stages[-1].detail.startswith("finish_reason stop: the model chose <|im_end|>")
+    assert last(run(max_tokens=10)[0]).stages[-1].detail.startswith("finish_reason length: max_tokens 10")
 
 
 def test_a_stop_string_over_two_tokens_is_found_and_cut_off(run: Run) -> None:
     view = last(run(message="Count from 1 to 5.", stop="\\n\\n", max_tokens=60)[0])
-    assert view.stages[-1].detail.startswith("stop: the text contains")
+    assert view.stages[-1].detail.startswith("finish_reason stop: the text contains")
     assert view.stages[-2].detail and "\n\n" not in view.stages[-2].detail
     assert [logits.texts[0] for logits in view.logits[-2:]] == ["\n", "\n"], "one token a line break"
 

@@ -85,10 +85,10 @@ class RequestProducer(StepProducer):
     def _stopped(self, token: int, text: str, stop: str, at_limit: bool) -> tuple[str, str]:
         """The text, cut before a stop string, and why it ends here; no reason when it goes on."""
         if self.model.is_eog(token):
-            return text, f"stop: the model chose {self.model.piece(token).decode()}, which ends its turn"
+            return text, f"finish_reason stop: the model chose {self.model.piece(token).decode()}"
         if stop and stop in text:
-            return text[: text.index(stop)], f"stop: the text contains the stop string {stop!r}"
-        return text, f"length: max_tokens {self.knobs['max_tokens']} reached" if at_limit else ""
+            return text[: text.index(stop)], f"finish_reason stop: the text contains {stop!r}"
+        return text, f"finish_reason length: max_tokens {self.knobs['max_tokens']} reached" if at_limit else ""
 
     def _pass(self, sequence: list[int], number: int, num_prompt: int, spent: Seconds) -> int:
         """One run of the model; returns the likeliest next token."""
