@@ -1,8 +1,8 @@
 """Thousands of requests against one `tutor serve`: whole, streamed, broken, left alone, too many at once.
 
-At the end nothing may be left over: no request, no block, no open file, no thread, no growth of memory; and
-no answer may have been a 500. With --idle, kept-alive connections then pause for longer than 5 seconds
-between requests, as many at a time as the server takes, and none may fail.
+At the end nothing may be left over: no request, no block, no task, no open file, no thread, no growth of
+memory; and no answer may have been a 500. With --idle, kept-alive connections then pause for longer than 5
+seconds between requests, as many at a time as the server takes, and none may fail.
 
 Run: python bench/endpoint_soak.py [-n 10000] [--idle 500]
 """
@@ -33,6 +33,9 @@ BAD = (
 USERS = SLOTS + WAITING  # that are never turned away
 SETTLE = 30.0  # seconds that leftovers get to go away
 WARM_UP = 300  # requests before the first look at memory
+NONE = ("vllm:num_requests_running", "vllm:num_requests_waiting", "tutor:kv_blocks_used")
+HELD = (*NONE, "tutor:server_tasks")
+PARTS = 4  # looks at memory on the way
 GROWTH = 16.0  # MiB that a process may have grown at the end
 
 
@@ -82,9 +85,9 @@ async def request(client: httpx2.AsyncClient, rng: random.Random) -> int:
     }
     path = "/v1/completions"
     if kind < 0.4:
-        path, body["messages"] = "/v1/chat/completions", [{"role": "user", "content": f"{rng.random()}"}]
+        path, body["messages"] = "/v1/chat/completions", [{"role": "user", "content": f"{rng.random():.4f}"}]
     else:
-        body |= {"prompt": "The same beginning. " * rng.randint(0, 3) + f"{rng.random()}"}
+        body |= {"prompt": "The same beginning. " * rng.randint(0, 3) + f"{rng.random():.4f}"}
         body["n"] = rng.choice((1, 1, 1, 2, 3))
         body["logprobs"] = rng.choice((None, None, 2))
     try:
@@ -111,17 +114,23 @@ async def soak(url: str, count: int, seed: int) -> Counter[int]:
     return seen
 
 
-async def leftovers(url: str) -> dict[str, float]:
-    """Requests and blocks that the server still counts, after it had its time."""
-    names = ("vllm:num_requests_running", "vllm:num_requests_waiting", "tutor:kv_blocks_used")
+async def leftovers(url: str, pid: int, limits: dict[str, float]) -> dict[str, float]:
+    """What the server and its engine still hold when it is within the limits, or after it had its time."""
     deadline = time.monotonic() + SETTLE
     async with httpx2.AsyncClient(base_url=url) as client:
         while True:
             lines = (await client.get("/metrics")).text.splitlines()
-            found = {line.split("{")[0]: float(line.split()[-1]) for line in lines if line.startswith(names)}
-            if not any(found.values()) or time.monotonic() > deadline:
-                return found
+            held = {line.split("{")[0]: float(line.split()[-1]) for line in lines if line.startswith(HELD)}
+            held |= state(pid)
+            if not exceeded(held, limits) or time.monotonic() > deadline:
+                return held
             await asyncio.sleep(0.1)
+
+
+def exceeded(held: dict[str, float], limits: dict[str, float]) -> list[str]:
+    """No request and no block may be left; nothing else may have grown, memory by `GROWTH` at most."""
+    more = dict.fromkeys(held, 0.0) | {name: GROWTH for name in held if name.endswith("MiB")}
+    return [name for name in held if held[name] > limits.get(name, 0 if name in NONE else 1e9) + more[name]]
 
 
 async def idle(url: str, count: int) -> Counter[str]:
@@ -147,29 +156,37 @@ async def idle(url: str, count: int) -> Counter[str]:
     return seen
 
 
+def part(count: int, place: int) -> int:
+    """Requests in one of the parts; together they are `count`."""
+    return count * (place + 1) // PARTS - count * place // PARTS
+
+
 def main(count: int, num_idle: int) -> int:
     with serving() as (url, pid):
         asyncio.run(soak(url, min(WARM_UP, count), 1))
-        asyncio.run(leftovers(url))
-        before = state(pid)
+        looks = [asyncio.run(leftovers(url, pid, {}))]
+        seen: Counter[int] = Counter()
         started = time.perf_counter()
-        seen = asyncio.run(soak(url, count, 2))
+        for place in range(PARTS):
+            seen += asyncio.run(soak(url, part(count, place), 2 + place))
+            looks.append(asyncio.run(leftovers(url, pid, looks[0])))
         print(
             f"{count} requests in {time.perf_counter() - started:.0f} s, by status (0: we left): "
             f"{dict(sorted(seen.items()))}"
         )
-        left = asyncio.run(leftovers(url))
-        after = state(pid)
-        print("left over:", left)
-        for name in before:
-            print(f"{name:16} {before[name]:8.1f} {after[name]:8.1f}")
         idled = asyncio.run(idle(url, num_idle)) if num_idle else Counter()
         if num_idle:
             print("with pauses of 5.5 s:", dict(idled))
-    grew = any(after[name] > before[name] + (GROWTH if name.endswith("MiB") else 0) for name in before)
-    broken = set(seen) - {0, 200, 400, 404, 429} or any(left.values()) or grew or set(idled) - {"200"}
-    print("FAILED" if broken else "passed")
-    return 1 if broken else 0
+            looks.append(asyncio.run(leftovers(url, pid, looks[0])))
+    print("held after the warm-up, after each quarter" + (", after the pauses" if num_idle else ""))
+    for name in looks[0]:
+        print(f"{name:26}" + "".join(f"{look[name]:9.1f}" for look in looks))
+    wrong = exceeded(looks[-1], looks[0]) + sorted(
+        str(status) for status in set(seen) - {0, 200, 400, 404, 429}
+    )
+    wrong += sorted(set(idled) - {"200"})
+    print(f"FAILED: {wrong}" if wrong else "passed")
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":

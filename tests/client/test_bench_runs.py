@@ -6,6 +6,7 @@ import asyncio
 import time
 from typing import Any
 
+import msgspec
 import pytest
 from scripted_openai import Script, ScriptedServer
 
@@ -204,7 +205,7 @@ async def test_a_busy_client_says_that_it_is_the_bottleneck(scripted: ScriptedSe
     asked = load(requests=12, concurrency=3)
     slow = await _slowed(scripted, asked, seconds=0.03)
     assert about(slow)["client"] is True
-    assert any("event loop was up to" in finding.sentence for finding in findings(slow))
+    assert any("event loop was late by" in finding.sentence for finding in findings(slow))
 
 
 async def _slowed(server: ScriptedServer, asked: Load, seconds: float) -> Result:
@@ -277,3 +278,49 @@ async def test_an_answer_is_read_from_the_wire_as_it_is(scripted: ScriptedServer
     async with make_client(scripted.url, None, 5.0) as client:
         record = await ask(client, Target("scripted"), "one two", 3)
     assert record.text == " w0 w1 w2" and record.finish_reason == "length" and record.num_input_tokens == 7
+
+
+async def test_the_warm_up_caches_what_prompts_share(scripted: ScriptedServer) -> None:
+    """A server that caches prefixes has all of it before the first measured request arrives."""
+    at_arrival: list[int] = []
+
+    def behave(n: int) -> str:
+        at_arrival.append(scripted.script.in_flight)
+        return "ok"
+
+    scripted.script = Script(ttft=0.05, gap=0.001, behave=behave)
+    asked = load(shared=0.5, warmup=3, concurrency=3, input_tokens=parse_lengths("20-60"))
+    await run(scripted, asked)
+    prompts = [body["messages"][0]["content"].split() for body in scripted.script.bodies]
+    assert len(prompts) == 3 + 12 and len({tuple(words) for words in prompts}) == 15
+    for words in prompts[3:]:
+        common = round(0.5 * len(words))
+        assert prompts[0][:common] == words[:common]
+    assert at_arrival[:3] == [1, 1, 2]  # the first alone, then the others together
+
+
+async def test_late_loops_are_compared_with_what_they_distort(scripted: ScriptedServer) -> None:
+    scripted.script = Script(ttft=0.02, gap=0.001)
+    result = await run(scripted)
+    assert result.itl is not None
+    typical, tail = result.itl.percentiles[50.0], result.itl.percentiles[99.0]
+
+    def told(p95: float, p99: float, median: float, highest: float) -> bool | None:
+        client = msgspec.structs.replace(result.run.client, lag_p95=p95, lag_p99=p99, cpu_share=0.1)
+        assert result.itl is not None
+        spread = {
+            50.0: msgspec.structs.replace(typical, value=median),
+            99.0: msgspec.structs.replace(tail, value=highest),
+        }
+        changed = msgspec.structs.replace(
+            result,
+            run=msgspec.structs.replace(result.run, client=client),
+            itl=msgspec.structs.replace(result.itl, percentiles=spread),
+            coalesced_share=0.0,
+        )
+        return about(changed).get("client")
+
+    assert told(0.0005, 0.0033, 0.040, 0.600) is None  # rare, and small beside the tail
+    assert told(0.0005, 0.0033, 0.040, 0.045) is False  # rare, and the tail is as small
+    assert told(0.0033, 0.0040, 0.040, 0.600) is True  # one reading in 20
+    assert told(0.0033, 0.0040, 0.100, 0.600) is None  # but the gaps are long

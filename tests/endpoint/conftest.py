@@ -16,9 +16,12 @@ def start() -> Iterator[Start]:
     running: list[Running] = []
 
     def make(
-        *, traced: bool = False, max_waiting: int = 64, api_key: str = "", grace: float = 0.5, **more: object
-    ) -> Running:
-        options = ServerOptions(port=0, max_waiting=max_waiting, api_key=api_key, grace=grace)
+        *, traced: bool = False, max_waiting: int = 64, api_key: str = "", grace: float = 0.5,
+        hang_limit: float = 120.0, **more: object,
+    ) -> Running:  # fmt: skip
+        options = ServerOptions(
+            port=0, max_waiting=max_waiting, api_key=api_key, grace=grace, hang_limit=hang_limit
+        )
         server = Running(settings_for(**more), options, traced)  # type: ignore[arg-type]
         running.append(server)
         return server

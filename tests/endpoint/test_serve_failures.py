@@ -75,14 +75,14 @@ async def test_a_full_queue_answers_429_and_says_when(server: Running) -> None:
     async with httpx2.AsyncClient(base_url=server.url, timeout=60) as client:
         streams = [client.stream("POST", "/v1/completions", json={**LONG, "stream": True}) for _ in range(4)]
         tasks = [asyncio.create_task(stream.__aenter__()) for stream in streams]
-        await asyncio.to_thread(wait_for, lambda: server.server.engine.num_in_flight == 4)
+        await asyncio.to_thread(wait_for, lambda: server.server.engine.in_flight.num_samples == 4)
         turned_away = await client.post("/v1/completions", json=LONG)
         assert turned_away.status_code == 429
         assert int(turned_away.headers["retry-after"]) >= 1
         assert turned_away.json()["error"]["type"] == "rate_limit_error"
         answers = [await task for task in tasks]
         await answers[0].aclose()
-        await asyncio.to_thread(wait_for, lambda: server.server.engine.num_in_flight == 3)
+        await asyncio.to_thread(wait_for, lambda: server.server.engine.in_flight.num_samples == 3)
         async with client.stream("POST", "/v1/completions", json={**LONG, "stream": True}) as room:
             assert room.status_code == 200
         for answer in answers[1:]:

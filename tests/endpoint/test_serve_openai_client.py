@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import httpx2
 import openai
 import pytest
@@ -18,8 +20,9 @@ def server(start: Start) -> Running:
 
 
 @pytest.fixture
-def client(server: Running) -> OpenAI:
-    return OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
+def client(server: Running) -> Iterator[OpenAI]:
+    with OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as made:
+        yield made
 
 
 def test_models(client: OpenAI) -> None:
@@ -59,6 +62,12 @@ def test_a_stream_is_the_same_text_with_usage_at_its_end(client: OpenAI) -> None
     assert chunks[-1].choices == [] and chunks[-1].usage is not None and whole.usage is not None
     assert chunks[-1].usage.completion_tokens == whole.usage.completion_tokens
     assert all(c.usage is None for c in chunks[:-1])
+    # As llama-server does: timings in the last chunk, with the usage when there is one.
+    assert ["timings" in (c.model_extra or {}) for c in chunks] == [False] * (len(chunks) - 1) + [True]
+    plain = list(
+        client.chat.completions.create(model=MODEL, messages=HI, temperature=0, max_tokens=16, stream=True)
+    )
+    assert plain[-1].choices[0].finish_reason and "timings" in (plain[-1].model_extra or {})
 
 
 def test_completions_of_several_prompts_and_samples(client: OpenAI) -> None:

@@ -85,8 +85,8 @@ class Running:
     def is_empty(self) -> bool:
         """No request, no block in use, none waiting, by the HTTP side and by the engine."""
         stats, engine = self.server.observer.latest, self.server.engine
-        held = (stats.num_running, stats.num_waiting, stats.num_used_blocks, engine.num_in_flight)
-        return held == (0, 0, 0, 0) and not engine._generations
+        held = (stats.num_running, stats.num_waiting, stats.num_used_blocks, engine.in_flight.num_samples)
+        return held == (0, 0, 0, 0) and engine.in_flight.is_empty
 
     def client(self) -> httpx2.Client:
         return httpx2.Client(base_url=self.url, timeout=LIMIT)

@@ -112,7 +112,7 @@ def test_the_last_sentence_counts_tokens_and_passes(run: Run) -> None:
 
 
 def test_an_end_marker_on_the_last_allowed_token_is_a_stop(run: Run) -> None:
-    assert last(run(max_tokens=11)[0]).stages[-1].detail.startswith("finish_reason stop: the model chose <|im_end|>")
+    assert last(run(max_tokens=11)[0]).stages[-1].detail.startswith("finish_reason stop: the model chose")
     assert last(run(max_tokens=10)[0]).stages[-1].detail.startswith("finish_reason length: max_tokens 10")
 
 

@@ -56,7 +56,7 @@ async def test_first_lesson_from_start_to_done(
         await pilot.press("n")
         await until(pilot, lambda: "Question 1 of" in text(app))
         await answer_all(app, pilot, until)
-        await until(pilot, lambda: "right. Press n to go on" in text(app))
+        await until(pilot, lambda: "right. Enter goes on" in text(app))
         made = services.progress.lesson("request").predictions
         assert made and all(prediction.correct for prediction in made)
 

@@ -66,6 +66,9 @@ async def test_replay_is_driven_by_keys(
         await until(pilot, lambda: "step 2/3" in text(app))
         await pilot.press("space")
         await until(pilot, lambda: "step 3/3" in text(app))
+        await pilot.press("f", "space")  # at the end: once more from the start
+        await until(pilot, lambda: lab(app).session.step < 3)
+        await until(pilot, lambda: "step 3/3" in text(app))
 
 
 async def test_slider_takes_a_click(

@@ -82,13 +82,15 @@ async def test_wrong_number_is_explained_and_asked_again_with_fresh_numbers(
     assert [event.correct for event in made] == [False, True]  # type: ignore[attr-defined]
 
 
-async def test_letters_are_not_typed_into_a_number(services: Services, text: Text, until: Until) -> None:
+async def test_a_unit_may_follow_a_number_and_letters_before_it_are_keys(
+    services: Services, text: Text, until: Until
+) -> None:
     app = lesson_app(services, test=True)
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: "Question 1 of" in text(app))
-        await pilot.press("4", "z", "2")
-        assert app.screen.query_one(Input).value == "42"
-        await pilot.press("n")
+        await pilot.press("z", "4", "2", "space", *"min", "b")
+        assert app.screen.query_one(Input).value == "42 minb"  # n and b did not leave the question
+        await pilot.press(*["backspace"] * 7, "n")
         await until(pilot, lambda: "Now build it" in text(app))
 
 
@@ -103,6 +105,22 @@ async def to_choice(app: TutorApp, pilot: object, until: Until) -> QuestionBox:
         await until(pilot, lambda box=box: box.scored)
         await pilot.press("enter")  # type: ignore[attr-defined]
         await until(pilot, lambda box=box: not box.is_attached)
+
+
+async def test_enter_goes_on_after_the_last_question(services: Services, text: Text, until: Until) -> None:
+    app = lesson_app(services, test=True)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: "Question 1 of" in text(app))
+        for _ in app.screen.query_one(QuizPane)._questions:
+            await until(pilot, lambda: app.screen.query(QuestionBox))
+            box = app.screen.query_one(QuestionBox)
+            await pilot.press("1", "enter")
+            await until(pilot, lambda box=box: box.scored)
+            await pilot.press("enter")
+            await until(pilot, lambda box=box: not box.is_attached)
+        await until(pilot, lambda: "Enter goes to the exercise." in text(app))
+        await pilot.press("enter")
+        await until(pilot, lambda: "Now build it" in text(app))
 
 
 async def test_choice_by_number_key(services: Services, text: Text, until: Until) -> None:

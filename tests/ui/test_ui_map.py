@@ -105,8 +105,12 @@ async def test_search(app: TutorApp, text: Text) -> None:
         await pilot.pause()
         assert app.focused is the_map(app)
         assert the_map(app).marked != "request"
-        await pilot.press("slash", "z", "z", "escape")
-        assert app.focused is the_map(app)
+        await pilot.press("slash", "z", "z")
+        await pilot.pause()
+        assert "no lesson has that in its title" in text(app)
+        await pilot.press("escape")
+        await pilot.pause()
+        assert app.focused is the_map(app) and "lessons done" in text(app)
 
 
 async def test_mouse_marks_then_opens(app: TutorApp, until: Until) -> None:

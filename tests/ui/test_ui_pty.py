@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -62,6 +63,22 @@ def test_ctrl_c_quits_and_restores(tutor: Callable[..., Terminal]) -> None:
     terminal.until(lambda: "q quit" in terminal.text)
     with restored(terminal):
         terminal.type("\x03")
+        assert terminal.ended() == 0
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads the process's state from /proc")
+def test_ctrl_z_stops_and_fg_paints_again(tutor: Callable[..., Terminal]) -> None:
+    terminal = tutor()
+    terminal.until(lambda: "INFERENCE TUTOR" in terminal.text and "q quit" in terminal.text)
+    stat = Path(f"/proc/{terminal.process.pid}/stat")
+    terminal.type("\x1a")
+    terminal.until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T")
+    terminal.until(lambda: b"\x1b[?1049l" in terminal.raw)  # the shell's screen is back
+    terminal.screen.reset()
+    terminal.process.send_signal(signal.SIGCONT)
+    terminal.until(lambda: "INFERENCE TUTOR" in terminal.text and "q quit" in terminal.text)
+    with restored(terminal):
+        terminal.type("q")
         assert terminal.ended() == 0
 
 

@@ -88,6 +88,7 @@ def lint(ctx: click.Context, idents: tuple[str, ...], pack: Path | None, exercis
     With an ID: only the exercise of this id, and its lesson if it is in the pack.
     """
     from tutor.grading.lint import lint_exercises
+    from tutor.grading.node import node_problem
 
     with _told():
         found = _use(pack)
@@ -98,6 +99,8 @@ def lint(ctx: click.Context, idents: tuple[str, ...], pack: Path | None, exercis
         lessons_clean = not whole or _lint_lessons(found, idents)
         also = _place_problems() if whole else lambda item: ()
         clean = lint_exercises(items, ctx.obj["model"], _print_problems, also)
+        if any(item.variants for item in items) and (problem := node_problem()):
+            click.echo(f"Skipped, not run: the TypeScript variants. {problem}", err=True)
     if not (clean and lessons_clean):
         raise click.exceptions.Exit(FAILED)
 

@@ -15,6 +15,7 @@ from tutor.cli.exercise_view import (
     complete_exercise,
     exercise,
     explained,
+    language_option,
     record,
     stop,
 )
@@ -46,6 +47,7 @@ _FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
     help="Grade this folder of exercise files; may be repeated. Nothing goes into your journal.",
 )
 @click.option("--workspaces", "parent", type=_FOLDER, metavar="DIR", help="Grade every subfolder of DIR so.")
+@language_option
 @click.option("--seed", type=click.IntRange(min=0), default=DEFAULT_SEED, show_default=True, help="Inputs.")
 @click.pass_context
 def command(
@@ -58,13 +60,14 @@ def command(
     file: Path | None,
     folders: tuple[Path, ...],
     parent: Path | None,
+    language: str | None,
     seed: int,
 ) -> None:
     """Grade an exercise against the model. Without ID: the one whose file you changed last.
 
     Exit codes: 0 passed, 1 not passed, 2 wrong usage, 3 could not run.
     """  # fmt: skip
-    chosen = _chosen(ctx, idents, check_all, file, check_targets.given(folders, parent))
+    chosen = _chosen(ctx, idents, check_all, file, check_targets.given(folders, parent), language)
     others = bool(folders or parent)
     many = len({each.folder for each in chosen}) > 1
     if len(chosen) == 1:
@@ -90,6 +93,7 @@ def _chosen(
     check_all: bool,
     file: Path | None,
     workspaces: list[tuple[str, Path]],
+    language: str | None,
 ) -> list[Submission]:
     if check_all and (idents or file):
         stop("Give exercise ids or --all, not both.", USAGE)
@@ -97,13 +101,15 @@ def _chosen(
         stop("--file needs the exercise's id, too: one.", USAGE)
     if file is not None and workspaces:
         stop("Give --file or a workspace, not both.", USAGE)
+    if language is not None and (file is not None or not idents):
+        stop("--language needs the ids of exercises, and no --file: its name tells the language.", USAGE)
     if file is not None:
-        return [Submission(exercise(idents[0]), file, "", file.parent)]
+        return [Submission(exercise(idents[0]).for_file(file), file, "", file.parent)]
     if not workspaces:
-        return check_targets.own(ctx, idents, check_all)
+        return check_targets.own(ctx, idents, check_all, language)
     if not idents and not check_all:
         stop("Name the exercises to grade there, or give --all.", USAGE)
-    return check_targets.submissions(workspaces, idents)
+    return check_targets.submissions(workspaces, idents, language)
 
 
 class _Silent(Watcher):

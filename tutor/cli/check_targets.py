@@ -13,7 +13,9 @@ from tutor.grading.exercise import Exercise, exercise_ids, find_exercise
 from tutor.grading.workspace import Workspace
 
 
-def own(ctx: click.Context, idents: tuple[str, ...], all_started: bool) -> list[Submission]:
+def own(
+    ctx: click.Context, idents: tuple[str, ...], all_started: bool, language: str | None = None
+) -> list[Submission]:
     """From the learner's own workspace: the named ones, all started ones, or the one changed last."""
     mine = workspace(ctx)
     if not idents and not all_started:
@@ -21,7 +23,7 @@ def own(ctx: click.Context, idents: tuple[str, ...], all_started: bool) -> list[
         if not found:
             stop(f"There is no exercise file in {mine.folder}; `tutor start ID` puts one there.", USAGE)
         return [Submission(found[0][0], found[0][1], "", mine.folder)]
-    return submissions([("", mine.folder)], idents)
+    return submissions([("", mine.folder)], idents, language)
 
 
 def given(folders: tuple[Path, ...], parent: Path | None) -> list[tuple[str, Path]]:
@@ -35,8 +37,13 @@ def given(folders: tuple[Path, ...], parent: Path | None) -> list[tuple[str, Pat
     return found
 
 
-def submissions(workspaces: list[tuple[str, Path]], idents: tuple[str, ...]) -> list[Submission]:
-    """Every workspace's file of each exercise: the named ones, or those with a file in any of them."""
+def submissions(
+    workspaces: list[tuple[str, Path]], idents: tuple[str, ...], language: str | None = None
+) -> list[Submission]:
+    """Every workspace's file of each exercise: the named ones, or those with a file in any of them.
+
+    Of an exercise in several languages the file saved last, unless `language` says which.
+    """
     if idents:
         items = [exercise(ident) for ident in dict.fromkeys(idents)]
     else:
@@ -46,13 +53,15 @@ def submissions(workspaces: list[tuple[str, Path]], idents: tuple[str, ...]) -> 
     if not items:
         where = ", ".join(str(folder) for _, folder in workspaces[:3])
         stop(f"There is no exercise file in {where}; `tutor start ID` puts one there.", USAGE)
-    return [
-        Submission(item, Workspace(folder).path(item), name, folder)
-        for name, folder in workspaces
-        for item in items
-    ]
+    return [_submission(item, name, folder, language) for name, folder in workspaces for item in items]
+
+
+def _submission(item: Exercise, name: str, folder: Path, language: str | None) -> Submission:
+    with explained():
+        chosen = item.in_language(language) if language else Workspace(folder).latest(item)
+    return Submission(chosen, Workspace(folder).path(chosen), name, folder)
 
 
 def _there(item: Exercise, folder: Path) -> bool:
     """Also a folder or a broken link in its place: it is to be graded, and refused with a sentence."""
-    return os.path.lexists(Workspace(folder).path(item))
+    return any(os.path.lexists(Workspace(folder).path(each)) for each in item.all_languages())

@@ -18,12 +18,12 @@ def command(ctx: click.Context, as_json: bool) -> None:
 
     Ends with code 3 when something is missing that the tutor cannot run without.
     """
-    from tutor.grading.limits import findings
+    from tutor.grading import limits, node
     from tutor.llama.health import examine
 
     options = ctx.obj or {}
     report = examine(options.get("model"), options.get("workspace"))
-    report = dataclasses.replace(report, findings=(*report.findings, *findings()))
+    report = dataclasses.replace(report, findings=(*report.findings, *limits.findings(), node.finding()))
     if as_json:
         listed = [dataclasses.asdict(finding) for finding in report.findings]
         click.echo(json.dumps({"can_run": report.can_run, "findings": listed}, indent=2))

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from tutor.grading.errors import GradingError, UnknownExercise
-from tutor.grading.exercise import Exercise, exercise_ids, find_exercise
+from tutor.grading.exercise import SUFFIXES, Exercise, exercise_ids, find_exercise
 from tutor.grading.workspace import Workspace
 from tutor.journal.progress import ExerciseProgress, fold
 from tutor.journal.store import Journal, JournalError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+    from tutor.curriculum.schema import Lesson
     from tutor.journal.events import AnyEvent
 
 FAILED, USAGE, COULD_NOT_RUN = 1, 2, 3
@@ -40,9 +41,27 @@ def explained() -> Iterator[None]:
 
 
 def exercise(name: str) -> Exercise:
-    """The exercise with this id, or one sentence and the exit code."""
+    """The exercise of this id, or of the lesson with this alias or title; else a sentence and exit code."""
     with explained():
-        return find_exercise(name)
+        try:
+            return find_exercise(name)
+        except UnknownExercise:
+            lesson = _lesson(name)
+            if lesson is None:
+                raise
+            if lesson.written:
+                return find_exercise(lesson.id)
+    stop(f"The lesson {lesson.id} is not written yet. `tutor list` shows which ones are.", COULD_NOT_RUN)
+
+
+def _lesson(name: str) -> Lesson | None:
+    from tutor.curriculum.errors import CourseError
+    from tutor.curriculum.loader import load_course
+
+    try:
+        return load_course().find(name)
+    except CourseError:
+        return None
 
 
 def workspace(ctx: click.Context) -> Workspace:
@@ -55,8 +74,21 @@ def started(ctx: click.Context) -> list[tuple[Exercise, Path]]:
     with explained():
         folder = workspace(ctx)
         known = [find_exercise(ident) for ident in exercise_ids()]
-    found = [(item, folder.path(item)) for item in known if folder.path(item).is_file()]
+        latest = [folder.latest(item) for item in known]
+    found = [(item, folder.path(item)) for item in latest if folder.path(item).is_file()]
     return sorted(found, key=lambda pair: pair[1].stat().st_mtime, reverse=True)
+
+
+def language_option(command: Callable[..., None]) -> Callable[..., None]:
+    """`--language`, of commands that are about one file of an exercise."""
+    said = "For exercises that are there in several (default: that of the file saved last, else Python)."
+    return click.option("--language", type=click.Choice(sorted(SUFFIXES)), help=said)(command)
+
+
+def chosen_language(ctx: click.Context, item: Exercise, language: str | None) -> Exercise:
+    """The exercise in this language, or in that of the file saved last."""
+    with explained():
+        return item.in_language(language) if language else workspace(ctx).latest(item)
 
 
 def record(event: AnyEvent) -> None:

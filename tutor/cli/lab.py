@@ -98,8 +98,10 @@ def _summary(session: LabSession) -> list[str]:
     return [*lines, cells] if cells else lines
 
 
-@click.command(name="lab", help="Run a lab on the real engine.")
-@click.argument("lab_id", metavar="ID", required=False)
+@click.command(
+    name="lab", help="Run a lab on the real engine, on screen or as text. Without ID: list the labs."
+)
+@click.argument("lab_id", metavar="[ID]", required=False)
 @click.option("--headless", is_flag=True, help="Run to the end without a screen and print a summary.")
 @click.option("--plain", is_flag=True, help="Print every step as text (for screen readers and pipes).")
 @click.option("--trace", "trace_path", type=click.Path(path_type=Path), help="Save the trace to this file.")
@@ -126,7 +128,7 @@ def command(
     if lab_id is None:
         for known in kinds():
             kind = get_kind(known)
-            click.echo(f"{known:10} {kind.title}: {kind.phenomenon}")
+            click.echo(f"{known:14} {kind.title}: {kind.phenomenon}")
         return
     try:
         kind = get_kind(lab_id)

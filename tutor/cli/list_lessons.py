@@ -10,6 +10,7 @@ import click
 from tutor.cli.course_view import (
     STYLES,
     Standing,
+    done_words,
     needs_words,
     output_width,
     print_json,
@@ -88,9 +89,10 @@ def _print(now: Standing, ascii_only: bool) -> None:
                 console.print(line, soft_wrap=True)
         console.print()
     summary = _summary(now)
-    text = f"{summary['done']} of {summary['lessons']} lessons done."
+    text = done_words(now)
     if summary["next"]:
-        text += f" Next: tutor lesson {summary['next']}"
+        following = f"Next: tutor lesson {summary['next']}"
+        text += f" {following}" if len(text) + 1 + len(following) <= width else f"\n{following}"
     console.print(Text(text), soft_wrap=True)
 
 

@@ -10,6 +10,7 @@ import msgspec
 
 from tutor.cli.course_view import (
     Standing,
+    done_words,
     output_width,
     print_json,
     standing,
@@ -61,8 +62,7 @@ def _as_dict(now: Standing) -> dict[str, Any]:
 
 def _print(now: Standing, ascii_only: bool) -> None:
     width = output_width()
-    done = sum(state.status == "done" for state in now.states.values())
-    click.echo(f"{done} of {len(now.course)} lessons done.")
+    click.echo(done_words(now))
     touched = [id for id in _touched(now) if id in now.states]
     if not touched:
         click.echo("Nothing begun yet. `tutor list` shows the lessons, `tutor lesson ID` opens one.")
@@ -96,7 +96,7 @@ def _parts(now: Standing, id: str) -> list[str]:
     if exercise.passed:
         parts.append(f"exercise passed at attempt {exercise.attempts_until_pass}")
     elif exercise.attempts:
-        failed = f" (still failing: {', '.join(exercise.last_failed_checks)})"
+        failed = f" (still failing: {'; '.join(exercise.last_failed_checks)})"
         parts.append(_count(exercise.attempts, "attempt") + (failed if exercise.last_failed_checks else ""))
     if exercise.hints:
         parts.append(_count(exercise.hints, "hint"))

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import click
 
-from tutor.cli.exercise_view import complete_exercise, exercise, explained, record, workspace
+from tutor.cli.exercise_view import (
+    chosen_language,
+    complete_exercise,
+    exercise,
+    explained,
+    language_option,
+    record,
+    workspace,
+)
 from tutor.journal.events import ExerciseReset
 
 
 @click.command("reset")
 @click.argument("ident", metavar="ID", shell_complete=complete_exercise)
+@language_option
 @click.pass_context
-def command(ctx: click.Context, ident: str) -> None:
+def command(ctx: click.Context, ident: str, language: str | None) -> None:
     """Put an exercise back to its start; your file is moved to a backup beside it."""
-    item = exercise(ident)
+    item = chosen_language(ctx, exercise(ident), language)
     with explained():
         path, backup = workspace(ctx).reset(item)
     if backup is not None:

@@ -11,6 +11,7 @@ from typing import Any, get_args
 import click
 
 from tutor.cli.serve_trace import TraceFile
+from tutor.endpoint.engine_client import HANG_LIMIT
 from tutor.endpoint.messages import Settings
 from tutor.endpoint.server import Server, ServerError, ServerOptions, is_loopback
 from tutor.llama.config import KvType, Mode
@@ -97,6 +98,10 @@ def settings_of(model: str | None, given: dict[str, Any]) -> Settings:
 @click.option(
     "--grace", type=click.FloatRange(0.0), default=5.0, show_default=True, help="Seconds at the end."
 )
+@click.option(
+    "--hang-limit", type=click.FloatRange(0.0), default=HANG_LIMIT, show_default=True,
+    help="Seconds without a step after which the engine is started again (0: never).",
+)  # fmt: skip
 @click.option("--trace", "trace_path", type=click.Path(path_type=Path), help="Save the trace to this file.")
 @click.option("--watch", is_flag=True, help="Show the engine's panels while clients talk to it.")
 @click.pass_obj
@@ -111,7 +116,7 @@ def command(obj: dict[str, Any], /, trace_path: Path | None, watch: bool, **give
         raise click.UsageError(str(error)) from error
     options = ServerOptions(
         given["host"], given["port"], given["api_key"], given["max_waiting"], given["grace"],
-        given["model_name"],
+        given["model_name"], given["hang_limit"],
     )  # fmt: skip
     trace = TraceFile(trace_path, _say) if trace_path is not None else None
     try:

@@ -114,6 +114,7 @@ def watch_server(
     title = f"serve {options.host}:{options.port or '…'}"
     make_screen: Callable[[], LabScreen] = lambda: LabScreen(services, kind, {}, title=title)  # noqa: E731
     app = TutorApp(services, ascii_only=needs_ascii(ascii_only), first=make_screen)
+    app.bind("q", "leave", show=False)  # nothing lies behind the screen: q quits, as in the other commands
     app.run()
     if session.status == "dead":
         print(session.error, file=sys.stderr)

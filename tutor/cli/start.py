@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import click
 
-from tutor.cli.exercise_view import complete_exercise, exercise, explained, workspace
+from tutor.cli.exercise_view import (
+    chosen_language,
+    complete_exercise,
+    exercise,
+    explained,
+    language_option,
+    workspace,
+)
+from tutor.grading.exercise import LANGUAGE_NAMES
 
 
 @click.command("start")
 @click.argument("ident", metavar="ID", shell_complete=complete_exercise)
+@language_option
 @click.pass_context
-def command(ctx: click.Context, ident: str) -> None:
+def command(ctx: click.Context, ident: str, language: str | None) -> None:
     """Put a lesson's exercise file into your workspace and show what to write. Never overwrites."""
-    item = exercise(ident)
+    item = chosen_language(ctx, exercise(ident), language)
     with explained():
         path, made = workspace(ctx).start(item)
         news = workspace(ctx).news(item)
@@ -25,3 +34,6 @@ def command(ctx: click.Context, ident: str) -> None:
     if news:
         click.echo(f"Or: `tutor reset {item.id}` gives you the new start and keeps a backup.")
     click.echo(f"Edit it, then: tutor check {item.id}")
+    for other in item.languages:
+        if other != item.language:
+            click.echo(f"The same in {LANGUAGE_NAMES[other]}: tutor start {item.id} --language {other}")

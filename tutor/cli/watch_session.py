@@ -32,8 +32,9 @@ class Session:
         self._workspace = workspace
         self._judge = judge
         self._view = view
-        self._current = first
-        self._items = {item.id: item for item in standing.exercises}
+        self._current = workspace.latest(first)
+        # by file name, so that each language of an exercise is watched
+        self._items = {each.file: each for item in standing.exercises for each in item.all_languages()}
         self._watcher: Watcher[Verdict | GradingError] | None = None
         self._warned = ""
         self._keys: dict[str, Callable[[], None]] = {
@@ -46,7 +47,7 @@ class Session:
     async def run(self, poll: bool) -> None:
         """Watch until cancelled. Raises JudgeError when the judge does not start."""
         await self._judge.start()
-        paths = {ident: self._workspace.path(item) for ident, item in self._items.items()}
+        paths = {name: self._workspace.path(item) for name, item in self._items.items()}
         self._watcher = Watcher(
             paths, self._grade, self._report, started=self._started, gone=self._gone, stop=self._judge.cancel
         )
@@ -73,16 +74,16 @@ class Session:
             self._view.say(str(error), bad=True)
             return
         if made and self._watcher is not None:
-            self._watcher.note(item.id, fresh.encode())
+            self._watcher.note(item.file, fresh.encode())
         task = [*_paragraphs(item.statement), "", *(f"    {line}" for line in item.signatures)]
         self._view.opened(item, path, task if untouched else ())
         if not untouched and self._watcher is not None:
-            self._watcher.request(item.id)
+            self._watcher.request(item.file)
 
-    async def _grade(self, ident: str) -> Verdict | GradingError:
-        item = self._items[ident]
+    async def _grade(self, name: str) -> Verdict | GradingError:
+        item = self._items[name]
         try:
-            async with aclosing(self._judge.check(ident, self._workspace.path(item))) as events:
+            async with aclosing(self._judge.check(item.id, self._workspace.path(item))) as events:
                 async for event in events:
                     if isinstance(event, CheckStarted) and item == self._current:
                         self._view.running(item, f": {event.index + 1} of {event.total}")
@@ -92,21 +93,21 @@ class Session:
             return error
         raise AssertionError("the judge's events end with a verdict or an error")
 
-    def _started(self, ident: str) -> None:
-        item = self._items[ident]
+    def _started(self, name: str) -> None:
+        item = self._items[name]
         if item != self._current:
             self._current = item
             self._view.opened(item, self._workspace.path(item), ())
         self._view.running(item, "")
 
-    def _report(self, ident: str, result: Verdict | GradingError) -> None:
-        item = self._items[ident]
+    def _report(self, name: str, result: Verdict | GradingError) -> None:
+        item = self._items[name]
         if isinstance(result, GradingError):
-            self._view.say(f"Could not check {ident}: {result}", bad=True)
+            self._view.say(f"Could not check {item.id}: {result}", bad=True)
             return
         self._standing.record(
             ExerciseChecked(
-                exercise=ident, lesson=item.lesson, passed=result.passed, failed_checks=result.failed_checks
+                exercise=item.id, lesson=item.lesson, passed=result.passed, failed_checks=result.failed_checks
             )
         )
         self._show_standing()
@@ -114,8 +115,8 @@ class Session:
             self._view.verdict(item, result)
         self._warn()
 
-    def _gone(self, ident: str) -> None:
-        if ident == self._current.id:
+    def _gone(self, name: str) -> None:
+        if name == self._current.file:
             path = self._workspace.path(self._current)
             self._view.say(f"{path.name} is gone. It is checked again as soon as it is back.", bad=True)
 
@@ -135,12 +136,12 @@ class Session:
 
     def _run_again(self) -> None:
         if self._watcher is not None:
-            self._watcher.request(self._current.id)
+            self._watcher.request(self._current.file)
 
     def _next(self) -> None:
         following = self._standing.next(self._current)
         if following is not None:
-            self._open(following)
+            self._open(self._workspace.latest(following))
         elif self._standing.of(self._current).passed:
             self._view.say("All exercises are passed.")
         else:
@@ -151,7 +152,7 @@ class Session:
         for item in self._standing.exercises:
             done = self._standing.of(item)
             state = "✓ passed" if done.passed else f"{done.attempts} tries" if done.attempts else ""
-            here = ">" if item == self._current else " "
+            here = ">" if item.id == self._current.id else " "
             lines.append(f"{here} {item.id:<14} {state:<10} {item.title}")
         self._view.page([*lines, "", "Save a file and its exercise is the one at hand; n goes to the next."])
 
@@ -160,7 +161,7 @@ class Session:
         words = f"{following.id}, {following.title}" if following is not None else ""
         if not words and not self._standing.of(self._current).passed:
             words = self._current.id  # the only one that is left
-        self._view.standing(self._standing.num_passed, len(self._items), words)
+        self._view.standing(self._standing.num_passed, len(self._standing.exercises), words)
 
     def _warn(self) -> None:
         """Say once what is wrong with the journal; the work goes on."""

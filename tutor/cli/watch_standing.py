@@ -57,7 +57,8 @@ class Standing:
         names = [item.id for item in self.exercises]
         start = names.index(after.id) + 1 if after is not None else 0
         turned = self.exercises[start:] + self.exercises[:start]
-        left = [item for item in turned if item != after and not self.of(item).passed]
+        here = after.id if after is not None else ""
+        left = [item for item in turned if item.id != here and not self.of(item).passed]
         states = lesson_states(self._course, fold(self._events))
         locked = {ident for ident, state in states.items() if state.status == "locked"}
         return next((item for item in left if item.lesson not in locked), left[0] if left else None)

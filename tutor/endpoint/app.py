@@ -24,7 +24,10 @@ CLIENT_GONE = 499  # nginx's number; nobody is left to read it
 
 
 def make_app(service: Service) -> Starlette:
-    """The application of one server. The caller starts and closes the engine."""
+    """The application of one server. The caller starts and closes the engine.
+
+    Handlers are coroutines, also where they wait for nothing: starlette runs others in threads of a pool.
+    """
     app = Starlette(
         routes=[*openai_api.ROUTES, *ollama_api.ROUTES, *plain_api.ROUTES],
         middleware=[Middleware(Guard)],
@@ -44,12 +47,12 @@ def _answer(path: str, error: ApiError) -> Response:
     return error_answer(error)
 
 
-def _api_error(request: Request, error: Exception) -> Response:
+async def _api_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ApiError)
     return _answer(request.url.path, error)
 
 
-def _http_error(request: Request, error: Exception) -> Response:
+async def _http_error(request: Request, error: Exception) -> Response:
     """Unknown paths and methods."""
     assert isinstance(error, HTTPException)
     what = f"{request.method} {request.url.path}"
@@ -59,7 +62,7 @@ def _http_error(request: Request, error: Exception) -> Response:
     return response
 
 
-def _client_gone(_request: Request, _error: Exception) -> Response:
+async def _client_gone(_request: Request, _error: Exception) -> Response:
     return Response(status_code=CLIENT_GONE)
 
 

@@ -1,4 +1,4 @@
-"""The HTTP side's handle of the engine process: starts it, restarts it, routes what it says to the requests.
+"""The HTTP side's handle of the engine process: starts it, restarts it, takes requests to it.
 
 All of it runs in one asyncio loop. States: "starting", "ready", "unloaded" (on request, until somebody needs
 it), "restarting" (it died; requests get 503 meanwhile), "dead" (it does not start), "closed".
@@ -8,25 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import sys
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 
 from tutor.endpoint import messages as msg
+from tutor.endpoint.engine_process import EngineProcess
 from tutor.endpoint.errors import ApiError, bad_request, overloaded, unavailable
 from tutor.endpoint.generation import Generation
+from tutor.endpoint.in_flight import InFlight
 from tutor.endpoint.observer import Observer
+from tutor.endpoint.watchdog import Watchdog
 from tutor.serving.sampling import SamplingParams
 
-MAX_LINE = 1 << 26  # a long prompt's tokens come back on one line
-LAST_WORDS = 12
-STOP_LIMIT = 5.0  # seconds that the process gets to end by itself
+HANG_LIMIT = 120.0  # seconds; the longest step of a large model on a slow machine is far below
 BACKOFF = (0.0, 0.5, 2.0, 5.0)  # before each start after a death; dead when all starts failed
-RECENT = 32  # finished requests from which the wait is estimated
 LABELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # panels have room for one letter, so they come round again
 
 
@@ -45,7 +42,10 @@ class Ask:
 
 
 class EngineClient:
-    """Owns one engine process at a time. `on_death` is told the sentence of each death."""
+    """Owns one engine process at a time. `on_death` is told the sentence of each death.
+
+    hang_limit: seconds that it may do nothing while requests wait; then it is killed. 0: any.
+    """
 
     def __init__(
         self,
@@ -53,6 +53,7 @@ class EngineClient:
         observer: Observer,
         *,
         max_waiting: int,
+        hang_limit: float = HANG_LIMIT,
         on_death: Callable[[str], None] | None = None,
     ) -> None:
         self.settings = settings
@@ -64,14 +65,12 @@ class EngineClient:
         self.card: msg.ModelCard | None = None
         self.load_seconds = 0.0
         self._on_death = on_death or (lambda _sentence: None)
-        self._process: asyncio.subprocess.Process | None = None
+        self.in_flight = InFlight(observer)
+        self._process: EngineProcess | None = None
+        self._hang_limit = hang_limit
         self._runner: asyncio.Task[None] | None = None
         self._changed = asyncio.Condition()
-        self._generations: dict[str, Generation] = {}
-        self._calls: dict[int, asyncio.Future[msg.Tokenized]] = {}
         self._ids = count(1)
-        self._call_ids = count(1)
-        self._finished: deque[float] = deque(maxlen=RECENT)
         self._unloading = False
         self._told_why = False  # the process itself said why it cannot go on
 
@@ -96,11 +95,11 @@ class EngineClient:
     async def unload(self) -> None:
         """End the process when nobody uses it; the next request starts it again."""
         process = self._process
-        if self.state == "ready" and not self._generations and process is not None:
+        if self.state == "ready" and self.in_flight.is_empty and process is not None:
             self._unloading = True
             async with self._changed:
                 await self._become("unloaded")
-            await _end(process)
+            await process.end()
 
     async def close(self) -> None:
         """End the process for good; requests that are left fail."""
@@ -108,7 +107,7 @@ class EngineClient:
             await self._become("closed")
         self.fail_all(unavailable("The server is shutting down.", None))
         if self._process is not None:
-            await _end(self._process)
+            await self._process.end()
         if self._runner is not None:
             await self._runner
             self._runner = None
@@ -158,33 +157,35 @@ class EngineClient:
     async def _run_once(self) -> bool:
         """One life of the process; True when it had become ready."""
         self.error, self.last_words, self._told_why = "", (), False
-        # llama.cpp answers a failed assertion by starting a debugger; the last words suffice.
-        environment = os.environ | {"GGML_NO_BACKTRACE": "1"}
-        process = self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "tutor.endpoint.child",
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-            start_new_session=True, limit=MAX_LINE, env=environment,
-        )  # fmt: skip
-        assert process.stdout is not None and process.stderr is not None
-        words: deque[str] = deque(maxlen=LAST_WORDS)
-        listener = asyncio.create_task(_collect(process.stderr, words))
-        self._write(msg.encode(self.settings))
+        process = self._process = await EngineProcess.start(self.settings)
+        watchdog = Watchdog(self._hang_limit, self.in_flight)
+        guard = asyncio.create_task(self._guard(process, watchdog))
         was_ready = False
-        async for line in process.stdout:
-            message = msg.decode_message(line)
-            if isinstance(message, msg.Ready):
-                was_ready = True
-                await self._take_ready(message)
-            else:
-                self._take(message)
-        await listener
-        code = await process.wait()
+        try:
+            async for message in process.messages():
+                watchdog.heard(message)
+                match message:
+                    case msg.Ready():
+                        was_ready = True
+                        await self._take_ready(message)
+                    case msg.Failed(sentence):
+                        self.error, self._told_why = sentence, True
+                    case _:
+                        self.in_flight.take(message)
+        finally:
+            guard.cancel()
         self._process = None
-        self.last_words = tuple(words)
-        self.error = self.error or f"The engine process ended unexpectedly (exit code {code})."
+        self.last_words = process.last_words
+        self.error = self.error or f"The engine process ended unexpectedly (exit code {process.exit_code})."
         self.observer.engine_gone()
         self.fail_all(unavailable("The engine stopped while it worked on this request."))
         return was_ready
+
+    async def _guard(self, process: EngineProcess, watchdog: Watchdog) -> None:
+        """Kill a process that hangs; the rest is as after any death."""
+        await watchdog.silence()
+        self.error = f"The engine hung: it did nothing for {watchdog.limit:g} s, so it was killed."
+        process.kill()
 
     async def _take_ready(self, ready: msg.Ready) -> None:
         self.card = ready.model
@@ -196,20 +197,9 @@ class EngineClient:
 
     def fail_all(self, error: ApiError) -> None:
         """End all requests with an error; the engine is not told."""
-        for generation in list(self._generations.values()):
-            generation.fail(error)
-        self._generations.clear()
-        for call in self._calls.values():
-            if not call.done():
-                call.set_exception(error)
-        self._calls.clear()
+        self.in_flight.fail_all(error)
 
     # --- requests ---------------------------------------------------------------------------------
-
-    @property
-    def num_in_flight(self) -> int:
-        """Samples that the engine runs or keeps waiting."""
-        return sum(generation.num_left for generation in set(self._generations.values()))
 
     async def submit(self, ask: Ask, arrived_at: float) -> Generation:
         """Queue a request; returns when the engine has accepted it.
@@ -220,9 +210,9 @@ class EngineClient:
         self._check_room(ask.num_samples)
         submits = [self._submit(prompt, ask, arrived_at) for prompt in ask.prompts]
         generation = Generation(submits, self._stop, load_seconds)
+        self.in_flight.add(generation)
         for submit in submits:
-            self._generations[submit.request_id] = generation
-            self._write(msg.encode(submit))
+            self._write(submit)
         try:
             await generation.accepted()
         except asyncio.CancelledError:
@@ -242,17 +232,11 @@ class EngineClient:
         most = self.settings.engine.max_num_seqs + self.max_waiting
         if num_new > most:
             raise bad_request(f"{num_new} samples in one request are too many; at most {most} fit.", "n")
-        waiting = max(0, self.num_in_flight - self.settings.engine.max_num_seqs)
-        if self.num_in_flight + num_new > most:
+        present = self.in_flight.num_samples
+        if present + num_new > most:
             self.observer.rejected()
-            raise overloaded(waiting, self._wait_estimate())
-
-    def _wait_estimate(self) -> int:
-        """Seconds until a request is done, at the pace of the latest ones; 1 at least, 60 at most."""
-        if len(self._finished) < 2:
-            return 1
-        span = self._finished[-1] - self._finished[0]
-        return max(1, min(60, round(span / (len(self._finished) - 1))))
+            waiting = max(0, present - self.settings.engine.max_num_seqs)
+            raise overloaded(waiting, self.in_flight.wait_estimate())
 
     def _stop(self, generation: Generation) -> None:
         """The client is gone."""
@@ -261,9 +245,8 @@ class EngineClient:
 
     def _withdraw(self, generation: Generation) -> None:
         now = time.perf_counter()
-        for submit in generation.submits:
-            if self._generations.pop(submit.request_id, None) is not None:
-                self._write(msg.encode(msg.Abort(submit.request_id, submit.n, now)))
+        for submit in self.in_flight.withdraw(generation):
+            self._write(msg.Abort(submit.request_id, submit.n, now))
 
     async def tokenize(self, prompt: msg.Prompt) -> msg.Tokenized:
         return await self._call(lambda call_id: msg.Tokenize(call_id, prompt))
@@ -274,76 +257,13 @@ class EngineClient:
     async def _call(self, make: Callable[[int], msg.Command]) -> msg.Tokenized:
         """Ask and wait for the answer. Raises ApiError (400, 503)."""
         await self.ready()
-        call_id = next(self._call_ids)
-        answer: asyncio.Future[msg.Tokenized] = asyncio.get_running_loop().create_future()
-        self._calls[call_id] = answer
-        self._write(msg.encode(make(call_id)))
+        call_id, answer = self.in_flight.open_call()
+        self._write(make(call_id))
         try:
             return await answer
         finally:
-            self._calls.pop(call_id, None)
+            self.in_flight.close_call(call_id)
 
-    def _write(self, line: bytes) -> None:
-        """A process that died is noticed where its messages are read."""
-        process = self._process
-        if process is not None and process.stdin is not None and not process.stdin.is_closing():
-            process.stdin.write(line)
-
-    # --- messages ---------------------------------------------------------------------------------
-
-    def _take(self, message: msg.Message) -> None:
-        match message:
-            case msg.Stepped():
-                self._take_step(message)
-            case msg.Accepted(request_id):
-                if (generation := self._generations.get(request_id)) is not None:
-                    generation.take_accepted(message)
-            case msg.Rejected(request_id, code, sentence, param):
-                if (generation := self._generations.pop(request_id, None)) is not None:
-                    generation.fail(bad_request(sentence, param or None, code))
-            case msg.Tokenized(call_id):
-                if (call := self._calls.get(call_id)) is not None and not call.done():
-                    call.set_result(message)
-            case msg.Refused(call_id, sentence):
-                if (call := self._calls.get(call_id)) is not None and not call.done():
-                    call.set_exception(bad_request(sentence, code="invalid_value"))
-            case msg.Aborted():
-                self.observer.freed(message)
-            case msg.Recorded(records):
-                self.observer.recorded(records)
-            case msg.Failed(sentence):
-                self.error, self._told_why = sentence, True
-            case _:
-                pass
-
-    def _take_step(self, step: msg.Stepped) -> None:
-        self.observer.stepped(step)
-        for output in step.outputs:
-            generation = self._generations.get(output.request_id)
-            if generation is None:
-                continue
-            piece = generation.take(output, step.at)
-            if piece is None:
-                continue
-            self.observer.took(generation, piece, step.at)
-            if output.finish_reason:
-                self._finished.append(step.at)
-            if generation.is_over:
-                for submit in generation.submits:
-                    self._generations.pop(submit.request_id, None)
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    """End of file asks it to end; one that does not is killed."""
-    if process.returncode is None and process.stdin is not None:
-        process.stdin.close()
-        try:
-            await asyncio.wait_for(process.wait(), STOP_LIMIT)
-        except TimeoutError:
-            process.kill()
-            await process.wait()
-
-
-async def _collect(stream: asyncio.StreamReader, words: deque[str]) -> None:
-    async for line in stream:
-        words.append(line.decode("utf-8", "replace").rstrip())
+    def _write(self, command: msg.Command) -> None:
+        if self._process is not None:
+            self._process.write(command)

@@ -66,8 +66,8 @@ class _OpenAI:
         return usage(generation) if self._options.continuous_usage_stats else None
 
     def _closing(self, generation: Generation, piece: Piece) -> s.Timings | None:
-        """Timings go with the last chunk that has a choice."""
-        if piece.output.finish_reason:
+        """Timings go with the last chunk that has a choice, unless one with the usage comes after it."""
+        if piece.output.finish_reason and not self._options.include_usage:
             self._num_ended += 1
             if self._num_ended == generation.num_samples:
                 return timings(generation.samples[0])
@@ -126,7 +126,7 @@ class ChatFormat(_OpenAI):
     def end(self, generation: Generation) -> bytes:
         if not self._options.include_usage:
             return DONE
-        return self._wrap([], usage(generation)) + DONE
+        return self._wrap([], usage(generation), timings(generation.samples[0])) + DONE
 
 
 class CompletionFormat(_OpenAI):
@@ -172,4 +172,4 @@ class CompletionFormat(_OpenAI):
     def end(self, generation: Generation) -> bytes:
         if not self._options.include_usage:
             return DONE
-        return self._wrap([], usage(generation)) + DONE
+        return self._wrap([], usage(generation), timings(generation.samples[0])) + DONE

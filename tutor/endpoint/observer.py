@@ -6,6 +6,7 @@ the engine's own clock; those that start with `tutor:` are not in vLLM.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -102,6 +103,7 @@ class Observer:
         self._usage = self._gauge("vllm:kv_cache_usage_perc", "Share of the KV blocks in use; 1 is all.")
         self._up = self._gauge("tutor:engine_up", "1 while the engine process takes requests.")
         self._blocks = self._gauge("tutor:kv_blocks_used", "KV blocks that requests hold.")
+        self._tasks = self._gauge("tutor:server_tasks", "Tasks of the HTTP side, the scrape's own included.")
         self._cache_info = Gauge(
             "vllm:cache_config_info", "The cache's settings, as labels.",
             ["block_size", "num_gpu_blocks", "enable_prefix_caching", "cache_dtype", "engine"],
@@ -148,6 +150,10 @@ class Observer:
         self._abort_time = make(
             "tutor:abort_seconds", "Time between a client's leaving and its blocks' being free.", SECONDS
         )
+
+    def scraped(self) -> None:
+        """Somebody is about to read the metrics. Must be called in the server's loop."""
+        self._tasks.set(len(asyncio.all_tasks()))
 
     # --- what happens -----------------------------------------------------------------------------
 

@@ -25,7 +25,9 @@ async def health(request: Request) -> Response:
 
 
 async def metrics(request: Request) -> Response:
-    data = generate_latest(service_of(request).observer.registry)
+    observer = service_of(request).observer
+    observer.scraped()
+    data = generate_latest(observer.registry)
     return Response(data, headers={"content-type": CONTENT_TYPE_LATEST})
 
 

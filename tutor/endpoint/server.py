@@ -14,14 +14,14 @@ import uvicorn
 
 from tutor import __version__
 from tutor.endpoint.app import make_app
-from tutor.endpoint.engine_client import EngineClient
+from tutor.endpoint.engine_client import HANG_LIMIT, EngineClient
 from tutor.endpoint.errors import ApiError, unavailable
 from tutor.endpoint.messages import Settings
 from tutor.endpoint.observer import Observer, TraceSink
 from tutor.endpoint.service import Service
 from tutor.llama.model import find_model
 
-KEEP_ALIVE = 75  # seconds that an idle connection stays open; benchmark clients pause longer than 5
+KEEP_ALIVE = 75  # seconds that an idle connection stays open; clients are told, and Node.js heeds it
 MARGIN = 2.0  # seconds between the end of the grace time and the cutting of connections
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 BACKLOG = 2048
@@ -33,7 +33,10 @@ class ServerError(Exception):
 
 @dataclass(frozen=True)
 class ServerOptions:
-    """Port 0 takes any free one. `grace`: seconds that running answers get when the server is stopped."""
+    """Port 0 takes any free one. `grace`: seconds that running answers get when the server is stopped.
+
+    hang_limit: seconds that the engine may do nothing while requests wait; then it is started again. 0: any.
+    """
 
     host: str = "127.0.0.1"
     port: int = 8080
@@ -41,6 +44,7 @@ class ServerOptions:
     max_waiting: int = 64
     grace: float = 5.0
     model_name: str = ""
+    hang_limit: float = HANG_LIMIT
 
 
 def is_loopback(host: str) -> bool:
@@ -82,8 +86,9 @@ class Server:
         self._on_ready = on_ready or (lambda _url: None)
         self.observer = Observer(name, sink)
         self.engine = EngineClient(
-            settings, self.observer, max_waiting=options.max_waiting, on_death=on_death
-        )
+            settings, self.observer, max_waiting=options.max_waiting, hang_limit=options.hang_limit,
+            on_death=on_death,
+        )  # fmt: skip
         hosts = LOOPBACK_NAMES | {options.host} if is_loopback(options.host) else frozenset()
         self.service = Service(self.engine, self.observer, name, __version__, options.api_key, hosts)
         self.app = make_app(self.service)
@@ -91,7 +96,7 @@ class Server:
             self.app, log_config=None, log_level="critical" if on_screen else "warning", access_log=False,
             lifespan="off", timeout_keep_alive=KEEP_ALIVE,
             timeout_graceful_shutdown=round(options.grace + MARGIN),
-            backlog=BACKLOG, server_header=False,
+            backlog=BACKLOG, server_header=False, headers=[("keep-alive", f"timeout={KEEP_ALIVE}")],
         )  # fmt: skip
         self._uvicorn = _Uvicorn(config, self._drain, catches_signals=not on_screen)
         self.url = ""

@@ -12,6 +12,9 @@ from tutor.curriculum.errors import CourseError
 from tutor.curriculum.packs import exercise_folders
 from tutor.grading.errors import ExerciseError, UnknownExercise
 
+PYTHON = "python"
+SUFFIXES = {PYTHON: ".py", "typescript": ".ts"}
+LANGUAGE_NAMES = {PYTHON: "Python", "typescript": "TypeScript"}
 FOLDER_FILES = ("exercise.toml", "starter.py", "solution.py", "check.py")
 EQUIVALENT_FILE = "equivalent.toml"  # optional: mutations of the solution that no check can notice
 
@@ -28,8 +31,23 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory_mb: int = 1024
 
 
+class Variant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The same exercise in another language: its files are in the folder of this name, check.py is shared.
+
+    `statement` and `hints` are those of the exercise unless they are given; hints keep their number.
+    """
+
+    file: str
+    signatures: tuple[str, ...]
+    statement: str = ""
+    hints: tuple[str, ...] = ()
+
+
 class Exercise(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """`entry` names what the learner's file must define; `signatures` says how, for reading.
+
+    `language` is that of `file`, "python" as it is loaded; `variants` are the other languages, and
+    `in_language` and `for_file` give the exercise as it is there, with the same id, checks and limits.
 
     `extra_files` are further files of the folder that check.py reads with `ctx.file(name)`. `changes` says
     for each version from 2 on what a learner who began with the version before has to do now.
@@ -47,15 +65,27 @@ class Exercise(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     limits: Limits = Limits()
     extra_files: tuple[str, ...] = ()
     changes: dict[int, str] = {}
+    variants: dict[str, Variant] = {}
     folder: Path = Path()
+    language: str = PYTHON
+
+    @property
+    def suffix(self) -> str:
+        """The end of the names of its files, with the dot."""
+        return SUFFIXES[self.language]
+
+    @property
+    def files(self) -> Path:
+        """The folder of starter, solution and mutants in this language."""
+        return self.folder if self.language == PYTHON else self.folder / self.language
 
     @property
     def starter(self) -> Path:
-        return self.folder / "starter.py"
+        return self.files / f"starter{self.suffix}"
 
     @property
     def solution(self) -> Path:
-        return self.folder / "solution.py"
+        return self.files / f"solution{self.suffix}"
 
     @property
     def check_file(self) -> Path:
@@ -63,7 +93,42 @@ class Exercise(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     @property
     def mutants(self) -> tuple[Path, ...]:
-        return tuple(sorted((self.folder / "mutants").glob("*.py")))
+        return tuple(sorted((self.files / "mutants").glob(f"*{self.suffix}")))
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """Those it can be done in, Python first."""
+        return (PYTHON, *sorted(self.variants))
+
+    def in_language(self, language: str) -> Exercise:
+        """This exercise in a language of `languages`; UnknownExercise for another."""
+        if language == self.language:
+            return self
+        if language not in self.languages:
+            there_are = " and ".join(self.languages)
+            raise UnknownExercise(f"{self.id} is not there in {language}; it is in {there_are}.")
+        if language == PYTHON:
+            return load_exercise(self.folder)
+        variant, python = self.variants[language], self.in_language(PYTHON)
+        return msgspec.structs.replace(
+            python,
+            language=language,
+            file=variant.file,
+            signatures=variant.signatures,
+            statement=variant.statement or python.statement,
+            hints=variant.hints or python.hints,
+        )
+
+    def all_languages(self) -> tuple[Exercise, ...]:
+        """The exercise once in each language, Python first."""
+        return tuple(self.in_language(language) for language in self.languages)
+
+    def for_file(self, path: Path) -> Exercise:
+        """The exercise in the language that the end of the file's name tells; as it is for any other name."""
+        for language in self.languages:
+            if path.suffix == SUFFIXES[language]:
+                return self.in_language(language)
+        return self
 
 
 def load_exercise(folder: Path) -> Exercise:
@@ -81,6 +146,8 @@ def load_exercise(folder: Path) -> Exercise:
     except msgspec.ValidationError as error:
         raise ExerciseError(f"{shown}: {error}") from error
     _validate(exercise, shown)
+    for language, variant in exercise.variants.items():
+        _validate_variant(exercise, language, variant, shown)
     return exercise
 
 
@@ -97,6 +164,7 @@ def _validate(exercise: Exercise, shown: str) -> None:
         f"file {exercise.file!r} is not a plain name ending in .py": (
             Path(exercise.file).name != exercise.file or not exercise.file.endswith(".py")
         ),
+        "language is not for the file to say": exercise.language != PYTHON,
         "version starts at 1": exercise.version < 1,
         f"changes names version {max(exercise.changes, default=0)}, the exercise is at {exercise.version}": (
             any(not 2 <= version <= exercise.version for version in exercise.changes)
@@ -110,6 +178,17 @@ def _validate(exercise: Exercise, shown: str) -> None:
     for problem, present in problems.items():
         if present:
             raise ExerciseError(f"{shown}: {problem}.")
+
+
+def _validate_variant(exercise: Exercise, language: str, variant: Variant, shown: str) -> None:
+    suffix = SUFFIXES.get(language)
+    if suffix is None or language == PYTHON:
+        raise ExerciseError(f"{shown}: there can be no variant {language!r}.")
+    if Path(variant.file).name != variant.file or not variant.file.endswith(suffix):
+        raise ExerciseError(f"{shown}: file {variant.file!r} is not a plain name ending in {suffix}.")
+    if variant.hints and len(variant.hints) != len(exercise.hints):
+        counts = f"{len(variant.hints)} hints, the exercise has {len(exercise.hints)}"
+        raise ExerciseError(f"{shown}: the variant {language} has {counts}.")
 
 
 def exercise_ids(root: Path | None = None) -> tuple[str, ...]:

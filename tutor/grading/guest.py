@@ -33,6 +33,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tutor.grading import hiding, rpc, sandbox
+from tutor.grading.node_guest import become_node
 
 # taken at import, before the learner's file can replace attributes of these modules
 _exit_now = os._exit
@@ -170,6 +171,8 @@ class Runner:
         return ["h", number]
 
     def _load(self, message: rpc.Load) -> None:
+        if message.runtime:
+            become_node(message, (self._incoming, self._outgoing), self._own_processes)
         hiding.hide(message.hidden, self._own_processes)
         sandbox.limit(message.memory_mb * 2**20, message.cpu_seconds, self._own_processes)
         stem = message.name.removesuffix(".py").replace("-", "_")

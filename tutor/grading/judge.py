@@ -144,8 +144,9 @@ class Judge:
 
 
 def _exercise(request: RunCheck) -> Exercise:
-    """The exercise of a request, with the request's own limit of a call if it has one."""
-    exercise = find_exercise(request.exercise, Path(request.exercises) if request.exercises else None)
+    """The exercise of a request in its file's language, with the request's own limit of a call if any."""
+    found = find_exercise(request.exercise, Path(request.exercises) if request.exercises else None)
+    exercise = found.for_file(Path(request.path))
     if request.call_seconds is None:
         return exercise
     limits = msgspec.structs.replace(exercise.limits, call_seconds=request.call_seconds)

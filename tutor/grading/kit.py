@@ -92,10 +92,12 @@ class Context:
         model: Callable[[], ReferenceModel],
         folder: Path,
         file: str = "your file",
+        language: str = "python",
     ) -> None:
         self.name = name
         self.seed = seed
         self.guest = guest
+        self.language = language  # of the learner's file, for a message that quotes code
         # a stream of its own for each check: another check that draws more does not change this one
         self.rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
         self._references = references

@@ -20,6 +20,7 @@ from tutor.grading.errors import ExerciseError, JudgeError
 from tutor.grading.exercise import EQUIVALENT_FILE, FOLDER_FILES, Exercise
 from tutor.grading.messages import CheckDone, Finished
 from tutor.grading.mutate import mutations_of, read_equivalents
+from tutor.grading.node import node_problem
 from tutor.grading.verdict import CheckResult, Verdict
 
 SEEDS = (DEFAULT_SEED, 2, 3)
@@ -88,7 +89,7 @@ def _static(item: Exercise) -> Iterator[str]:
         yield f"mutants/: {len(item.mutants)} mutants, at least {MIN_MUTANTS} are needed"
     if not item.statement.strip():
         yield "exercise.toml: the statement is empty"
-    expected = {*FOLDER_FILES, *item.extra_files, "mutants"}
+    expected = {*FOLDER_FILES, *item.extra_files, *item.variants, "mutants"}
     present = {path.name for path in item.folder.iterdir() if path.name != "__pycache__"}
     yield from (f"stray file {name}" for name in sorted(present - expected - {EQUIVALENT_FILE}))
     yield from (f"missing file {name}" for name in sorted(expected - present))
@@ -104,16 +105,37 @@ def _static(item: Exercise) -> Iterator[str]:
     for version in range(2, item.version + 1):
         if not item.changes.get(version, "").strip():
             yield f"exercise.toml: `changes` does not say what version {version} changed"
+    yield from _claim_problems(item)
+    for variant in item.all_languages()[1:]:
+        yield from _variant_problems(variant)
+
+
+def _variant_problems(item: Exercise) -> Iterator[str]:
+    """The folder of another language: its files, and no others."""
+    folder, mutants = item.language, item.files / "mutants"
+    expected = {item.starter.name, item.solution.name, "mutants"}
+    present = {path.name for path in item.files.iterdir()} if item.files.is_dir() else set()
+    yield from (f"stray file {folder}/{name}" for name in sorted(present - expected))
+    yield from (f"missing file {folder}/{name}" for name in sorted(expected - present))
+    strays = set(mutants.iterdir()) - set(item.mutants) if mutants.is_dir() else set()
+    yield from (f"stray file {folder}/mutants/{path.name}" for path in sorted(strays))
+    if len(item.mutants) < MIN_MUTANTS:
+        yield f"{folder}/mutants/: {len(item.mutants)} mutants, at least {MIN_MUTANTS} are needed"
+    yield from _claim_problems(item)
+
+
+def _claim_problems(item: Exercise) -> Iterator[str]:
     for mutant in item.mutants:
         if claim(mutant) is None:
-            yield f"mutants/{mutant.name}: the header needs the lines `# fails: CHECK` and `# says: PHRASE`"
+            shown = mutant.relative_to(item.folder)
+            yield f"{shown}: the header needs the lines `# fails: CHECK` and `# says: PHRASE`"
 
 
 def claim(mutant: Path) -> Claim | None:
     """The two header lines of a mutant, or None."""
     text = mutant.read_text(encoding="utf-8")
-    check = re.search(r"^# fails: (.+)$", text, re.MULTILINE)
-    phrase = re.search(r"^# says: (.+)$", text, re.MULTILINE)
+    check = re.search(r"^(?:#|//) fails: (.+)$", text, re.MULTILINE)
+    phrase = re.search(r"^(?:#|//) says: (.+)$", text, re.MULTILINE)
     return Claim(check[1].strip(), phrase[1].strip()) if check and phrase else None
 
 
@@ -191,23 +213,35 @@ def _equivalent_problems(item: Exercise) -> Iterator[str]:
 
 
 async def _run_problems(item: Exercise, client: JudgeClient) -> tuple[str, ...]:
-    """Everything that only running the files shows."""
+    """Everything that only running the files shows. Other languages are left out where they cannot run."""
     if not all((item.folder / name).is_file() for name in FOLDER_FILES):
         return ()
+    problems = await _language_problems(item, client)
+    if item.variants and not node_problem():
+        for variant in item.all_languages()[1:]:
+            found = await _language_problems(variant, client)
+            problems += [f"{variant.language}/{problem}" for problem in found]
+    return tuple(problems)
+
+
+async def _language_problems(item: Exercise, client: JudgeClient) -> list[str]:
+    """Starter, solution and mutants of one language."""
     problems: list[str] = []
+    if not (item.starter.is_file() and item.solution.is_file()):
+        return problems
     try:
         started = await client.verdict(item.id, item.starter)
         if started.status != "fail":
-            problems.append(f"starter.py: the verdict is {started.status}, not fail {_why(started)}")
+            problems.append(f"{item.starter.name}: the verdict is {started.status}, not fail {_why(started)}")
         for seed in SEEDS:
             solved = await client.verdict(item.id, item.solution, seed)
             if not solved.passed:
-                problems.append(f"solution.py, seed {seed}: {solved.status} {_why(solved)}")
+                problems.append(f"{item.solution.name}, seed {seed}: {solved.status} {_why(solved)}")
         for mutant in item.mutants:
             problems += await _mutant_problems(item, mutant, client)
     except JudgeError as error:
         problems.append(f"no verdict: {error}")
-    return tuple(problems)
+    return problems
 
 
 async def _mutant_problems(item: Exercise, mutant: Path, client: JudgeClient) -> tuple[str, ...]:

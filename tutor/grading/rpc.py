@@ -26,6 +26,7 @@ class Load(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """Import the learner's file, given as text; then limits apply. Answered by Done.
 
     hidden: folders that the learner's code must not read (see hiding.py).
+    runtime: the Node.js that runs a TypeScript file; empty for Python.
     """
 
     nonce: bytes
@@ -36,6 +37,7 @@ class Load(msgspec.Struct, frozen=True, array_like=True, tag=1):
     memory_mb: int
     cpu_seconds: int
     hidden: tuple[str, ...] = ()
+    runtime: str = ""
 
 
 class Call(msgspec.Struct, frozen=True, array_like=True, tag=2):

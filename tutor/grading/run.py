@@ -18,8 +18,9 @@ from tutor.grading import failures, rpc
 from tutor.grading.calls import Clock, GuestCalls, LearnerError
 from tutor.grading.engine import Engine
 from tutor.grading.errors import ExerciseError, JudgeError, ReplyError, SourceError
-from tutor.grading.exercise import Exercise
+from tutor.grading.exercise import LANGUAGE_NAMES, PYTHON, Exercise
 from tutor.grading.kit import Check, CheckFailed, Context
+from tutor.grading.node import find_node
 from tutor.grading.pool import GuestPool
 from tutor.grading.process import Control, GuestGone, GuestTimeout
 from tutor.grading.recorder import MoveRecorder
@@ -73,6 +74,7 @@ class Run:
         pool: GuestPool,
         control: Control | None,
         hidden: tuple[str, ...],
+        runtime: str = "",
     ) -> None:
         limits = exercise.limits
         self.exercise = exercise
@@ -83,6 +85,7 @@ class Run:
         self._pool = pool
         self._control = control
         self._hidden = hidden
+        self._runtime = runtime
         self._counts: Counter[str] = Counter()
         self._calls: GuestCalls | None = None
 
@@ -106,11 +109,13 @@ class Run:
             limits.memory_mb,
             math.ceil(limits.total_seconds) + 1,
             self._hidden,
+            self._runtime,
         )
         try:
             calls.load(message)
         except LearnerError as error:
-            raise Stopped("error", import_sentence(error, name), error.where) from error
+            sentence = import_sentence(error, name, LANGUAGE_NAMES[self.exercise.language])
+            raise Stopped("error", sentence, error.where) from error
         except GuestGone as error:
             raise Stopped("error", f"Your code {error} while {name} was imported.") from error
         except ReplyError as error:
@@ -158,12 +163,13 @@ def grade(
     started = time.perf_counter()
     engine.watch.seconds = 0.0
     checks = load_checks(exercise)
+    runtime = "" if exercise.language == PYTHON else find_node()[0]
     results: list[CheckResult] = []
     stopped: Stopped | None = None
     output, code_seconds = "", 0.0
     try:
         closed = (*hidden, *graders_folders(exercise))
-        run = Run(exercise, read_source(path), path.resolve().parent, pool, control, closed)
+        run = Run(exercise, read_source(path), path.resolve().parent, pool, control, closed, runtime)
     except SourceError as error:
         stopped = Stopped("error", str(error))
     else:
@@ -216,6 +222,7 @@ def _one(item: Check, run: Run, seed: int, engine: Engine, references: ExerciseR
         model=lambda: engine.model,
         folder=run.exercise.folder,
         file=run.exercise.file,
+        language=run.exercise.language,
     )
 
     def result(status: Status, message: str = "", **more: object) -> CheckResult:
@@ -274,7 +281,7 @@ def _explained(
     return result(status, f"{named[1]}\n{sentence}", **said, misconception=named[0])
 
 
-def import_sentence(error: LearnerError, name: str) -> str:
+def import_sentence(error: LearnerError, name: str, language: str = "Python") -> str:
     """Why the learner's file cannot be imported."""
     trail = "".join(f"\n{line}" for line in error.lines)
     if error.kind == "MissingEntry":
@@ -282,7 +289,9 @@ def import_sentence(error: LearnerError, name: str) -> str:
     if error.kind in ("SyntaxError", "IndentationError", "TabError"):
         line = error.where.rpartition(":")[2]
         text = "".join(f"\n    {line}" for line in error.lines)
-        return f"{name}, line {line} is not valid Python: {error.message}.{text}"
+        return f"{name}, line {line} is not valid {language}: {error.message}.{text}"
+    if error.kind == "NeverSettled":
+        return f"{name} never finishes its import: it waits for a promise that nothing can settle any more."
     if error.kind in ("SystemExit", "KeyboardInterrupt"):
         return (
             f"Your code ended the process (exit code {error.message or 1}) while {name} was imported.{trail}"
@@ -307,6 +316,9 @@ def call_sentence(error: LearnerError, now: str) -> tuple[Status, str]:
             f"{error.call} returned {error.message}; the checks need plain values: numbers, text, lists"
         )
         return "fail", f"{sentence}, dicts, arrays or an object whose fields are such values."
+    if error.kind == "NeverSettled":
+        waits = "it waits for a promise that nothing can settle any more"
+        return "error", f"{error.call} never returns: {waits} ({now})."
     if error.kind == "MemoryError":
         return "error", f"Your code ran out of memory during {now}.{trail}"
     return "fail", f"Your code raises {_named(error)} during {now}.{trail}"

@@ -95,13 +95,13 @@ def supervise(child: int, close: Iterable[int]) -> NoReturn:
     os._exit(os.WEXITSTATUS(status))
 
 
-def limit(memory_bytes: int, cpu_seconds: int, own_processes: bool) -> None:
+def limit(memory_bytes: int, cpu_seconds: int, own_processes: bool, kind: int = resource.RLIMIT_AS) -> None:
     """Set the limits of this process; what it starts inherits them. They can only be lowered later.
 
     own_processes: the process count is per namespace here, so a small limit does not hit the user's other
-    programs. Root is exempt from it.
+    programs. Root is exempt from it. kind: which memory counts (address space, or writable: RLIMIT_DATA).
     """
-    _lower(resource.RLIMIT_AS, memory_bytes)
+    _lower(kind, memory_bytes)
     _lower(resource.RLIMIT_CPU, cpu_seconds)
     _lower(resource.RLIMIT_FSIZE, FILE_BYTES)
     _lower(resource.RLIMIT_NOFILE, OPEN_FILES)

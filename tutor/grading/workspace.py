@@ -10,9 +10,9 @@ from pathlib import Path
 
 from tutor import resources
 from tutor.grading.errors import WorkspaceError
-from tutor.grading.exercise import Exercise, exercise_ids, renames
+from tutor.grading.exercise import PYTHON, Exercise, exercise_ids, renames
 
-_HEADER = re.compile(r"^# inference-tutor: exercise (\S+), version (\d+)\s*$", re.MULTILINE)
+_HEADER = re.compile(r"^(?:#|//) inference-tutor: exercise (\S+), version (\d+)\s*$", re.MULTILINE)
 
 
 class Workspace:
@@ -24,6 +24,11 @@ class Workspace:
     def path(self, exercise: Exercise) -> Path:
         """Where the exercise's file is, or will be."""
         return self.folder / exercise.file
+
+    def latest(self, exercise: Exercise) -> Exercise:
+        """The exercise in the language whose file was saved last; as it is when there is no file yet."""
+        there = [item for item in exercise.all_languages() if os.path.lexists(self.path(item))]
+        return max(there, key=lambda item: os.lstat(self.path(item)).st_mtime_ns, default=exercise)
 
     def start(self, exercise: Exercise) -> tuple[Path, bool]:
         """Put the starter there unless a file is there already. Returns (path, whether it was made now)."""
@@ -37,7 +42,12 @@ class Workspace:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             with path.open("x", encoding="utf-8", newline="\n") as file:
-                file.write(text)
+                try:
+                    file.write(text)
+                    file.flush()
+                except OSError:
+                    path.unlink(missing_ok=True)  # a full disk must not leave an empty exercise
+                    raise
         except FileExistsError:
             return path, False
         except OSError as error:
@@ -140,7 +150,8 @@ def _current_id(ident: str, exercise: Exercise) -> str:
 
 def header(exercise: Exercise) -> str:
     """The line at the top of a learner's file."""
-    return f"# inference-tutor: exercise {exercise.id}, version {exercise.version}\n"
+    comment = "#" if exercise.language == PYTHON else "//"
+    return f"{comment} inference-tutor: exercise {exercise.id}, version {exercise.version}\n"
 
 
 def _cannot(verb: str, path: Path, error: OSError) -> str:

@@ -88,7 +88,8 @@ class RequestProducer(StepProducer):
             return text, f"finish_reason stop: the model chose {self.model.piece(token).decode()}"
         if stop and stop in text:
             return text[: text.index(stop)], f"finish_reason stop: the text contains {stop!r}"
-        return text, f"finish_reason length: max_tokens {self.knobs['max_tokens']} reached" if at_limit else ""
+        limit = f"finish_reason length: max_tokens {self.knobs['max_tokens']} reached"
+        return text, limit if at_limit else ""
 
     def _pass(self, sequence: list[int], number: int, num_prompt: int, spent: Seconds) -> int:
         """One run of the model; returns the likeliest next token."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.app import App
 from textual.binding import Binding, BindingType
 
+from tutor.ui.screens.base import TutorScreen
 from tutor.ui.screens.map import MapScreen
 from tutor.ui.theme import TUTOR_THEME, AsciiFilter, no_color
 
@@ -37,7 +38,10 @@ class TutorApp(App[int]):
         (16, "-short"),
         (32, "-tall"),
     ]
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+c", "leave", "Quit", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+c", "leave", "Quit", show=False),
+        Binding("ctrl+z", "suspend_process", "Suspend", show=False),
+    ]
 
     def __init__(
         self,
@@ -51,6 +55,7 @@ class TutorApp(App[int]):
         self.services = services
         self.ascii_only = ascii_only
         self._first = first
+        self._warned = False  # text that cannot be kept was mentioned
         self._ascii = AsciiFilter()
         self.register_theme(TUTOR_THEME)
         self.theme = TUTOR_THEME.name
@@ -73,8 +78,23 @@ class TutorApp(App[int]):
         gc.freeze()
         gc.enable()
 
+    def on_mount(self) -> None:
+        """After `fg` the terminal is empty: paint all of the screen again."""
+        self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))
+
     async def on_unmount(self) -> None:
         await self.services.close()
 
     def action_leave(self) -> None:
+        """End the app with everything kept. Where that is impossible, say why once first."""
+        for screen in reversed(self.screen_stack):
+            problem = screen.keep_work() if isinstance(screen, TutorScreen) else ""
+            if problem and not self._warned:
+                self._warned = True
+                screen.notify(f"{problem} Ctrl+C again quits without it.", severity="warning", markup=False)
+                return
         self.exit(0)
+
+    async def action_quit(self) -> None:
+        """Textual's own Ctrl+Q: the same way out."""
+        self.action_leave()

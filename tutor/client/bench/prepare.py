@@ -10,7 +10,7 @@ import msgspec
 
 from tutor.client.bench.record import RequestRecord, latency
 from tutor.client.bench.stream import JSON, Target, Usage, ask, encode
-from tutor.client.bench.workload import Load, Ratio, fresh_prompts
+from tutor.client.bench.workload import Load, Ratio, fresh_prompts, warm_prompts
 from tutor.client.http import ClientError, Refused, Unreachable, fetch, message_of, send, why
 
 FEW_WORDS, MANY_WORDS = 12, 60
@@ -113,18 +113,21 @@ async def measure_ratio(client: httpx2.AsyncClient, target: Target, load: Load) 
 async def warm_up(
     client: httpx2.AsyncClient, target: Target, load: Load, ratio: Ratio
 ) -> tuple[RequestRecord, ...]:
-    """`load.warmup` requests like those of the run, as many at a time as the run will have.
+    """`load.warmup` requests like those of the run, as many at a time as the run will have. The first goes
+    alone when the prompts share a beginning: those that come with it could not find it cached.
 
     ClientError when all of them fail: the run would, too.
     """
-    prompts = fresh_prompts(load, ratio, load.warmup, purpose=1)
+    prompts = warm_prompts(load, ratio)
     room = asyncio.Semaphore(load.concurrency or max(1, load.warmup))
 
     async def one(index: int, prompt: str) -> RequestRecord:
         async with room:
             return await ask(client, target, prompt, load.output_tokens.longest, index)
 
-    records = await asyncio.gather(*(one(i, prompt) for i, prompt in enumerate(prompts)))
+    alone = 1 if load.shared else 0
+    records = [await one(i, prompt) for i, prompt in enumerate(prompts[:alone])]
+    records += await asyncio.gather(*(one(i, prompt) for i, prompt in enumerate(prompts[alone:], alone)))
     if records and all(record.error for record in records):
         raise ClientError(f"No warm-up request succeeded. The first failure: {records[0].error}.")
     return tuple(records)

@@ -21,6 +21,7 @@ class ClientLoad(msgspec.Struct, frozen=True):
 
     cpu_share: float
     lag_median: float
+    lag_p95: float
     lag_p99: float
     lag_max: float
 
@@ -30,7 +31,7 @@ class Watchdog:
 
     def __init__(self) -> None:
         self.lags: list[float] = []
-        self.load = ClientLoad(0.0, 0.0, 0.0, 0.0)
+        self.load = ClientLoad(0.0, 0.0, 0.0, 0.0, 0.0)
 
     async def __aenter__(self) -> Watchdog:
         self._started = time.perf_counter()
@@ -53,5 +54,5 @@ class Watchdog:
 
 def _load(lags: Sequence[float], cpu_share: float) -> ClientLoad:
     if not lags:
-        return ClientLoad(cpu_share, 0.0, 0.0, 0.0)
-    return ClientLoad(cpu_share, percentile(lags, 50), percentile(lags, 99), max(lags))
+        return ClientLoad(cpu_share, 0.0, 0.0, 0.0, 0.0)
+    return ClientLoad(cpu_share, *(percentile(lags, q) for q in (50, 95, 99, 100)))

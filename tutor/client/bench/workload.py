@@ -91,7 +91,22 @@ def make_items(load: Load, ratio: Ratio) -> tuple[Item, ...]:
     return tuple(items)
 
 
+def warm_prompts(load: Load, ratio: Ratio) -> list[str]:
+    """Prompts for the warm-up, none of which the run has again.
+
+    They begin with what the prompts of the run have in common, and the first is as long as the longest of
+    these: a server that caches prefixes then has the whole of it before the first measured request.
+    """
+    rng = np.random.default_rng([load.seed, 1001])
+    lengths = load.input_tokens.draw(load.warmup, rng)
+    pool = _words(load.input_tokens.longest, np.random.default_rng([load.seed, 3]))
+    if lengths and load.shared:
+        lengths[0] = max(load.input_tokens.draw(load.requests, np.random.default_rng([load.seed, 0])))
+    counts = [ratio.words(tokens) for tokens in lengths]
+    return [prompt_text(count, pool[: round(load.shared * count)], rng) for count in counts]
+
+
 def fresh_prompts(load: Load, ratio: Ratio, count: int, purpose: int) -> list[str]:
-    """Prompts for warm-up and probes that share no beginning with those of the run."""
+    """Prompts for probes that share no beginning with those of the run."""
     rng = np.random.default_rng([load.seed, 1000 + purpose])
     return [prompt_text(ratio.words(tokens), [], rng) for tokens in load.input_tokens.draw(count, rng)]

@@ -23,10 +23,10 @@ TIMEOUT = 5.0
 FASTEST, SLOWEST = 0.25, 16.0
 KEYS = (
     ("Space", "pause", "screen.pause"),
-    ("< >", "poll less or more often", ""),
+    ("< >", "poll rate", ""),
     ("Tab", "next panel", ""),
     ("?", "help", "screen.help"),
-    ("Esc", "back", "screen.back"),
+    ("q", "quit", "app.leave"),
 )
 
 
@@ -40,12 +40,14 @@ class AttachScreen(TutorScreen):
         ("<  >", "poll half as often, twice as often"),
         ("p", "poll now"),
         ("Tab", "next panel; arrow keys scroll it"),
+        ("q", "quit"),
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("space", "pause", show=False),
         Binding("less_than_sign", "pace(2)", show=False),
         Binding("greater_than_sign", "pace(0.5)", show=False),
         Binding("p", "poll", show=False),
+        Binding("q", "app.leave", show=False),
     ]
 
     def __init__(

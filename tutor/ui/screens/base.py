@@ -105,6 +105,10 @@ class TutorScreen(Screen[None]):
         else:
             self.app.exit(0)
 
+    def keep_work(self) -> str:
+        """The app is about to end: keep what is not kept yet. Returns the reason when that is impossible."""
+        return ""
+
     def record(self, event: AnyEvent) -> None:
         """Journal the event; a problem becomes one sentence on the screen, once a screen."""
         problem = self.services.record(event)
@@ -113,7 +117,8 @@ class TutorScreen(Screen[None]):
             self.say(problem, bad=True)
 
     def say(self, sentence: str, *, bad: bool = False) -> None:
-        """A sentence that goes away by itself."""
+        """A sentence that goes away by itself, or when the next one comes: two would cover the screen."""
+        self.app.clear_notifications()
         self.notify(sentence, severity="warning" if bad else "information", markup=False, timeout=8)
 
     def has(self, selector: str) -> bool:

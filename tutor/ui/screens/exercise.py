@@ -60,6 +60,7 @@ class ExerciseScreen(ReplayActions, HelpActions):
         self._follow_file(self._file)
         if self._file.is_new:
             self.say(f"Your file is {self._file.path}. Edit it here, or with any editor.")
+        self._restore_draft(self._file)
 
     def action_back(self) -> None:
         """Step by step outwards: a running check, the editor, the screen."""
@@ -72,9 +73,21 @@ class ExerciseScreen(ReplayActions, HelpActions):
 
     @work
     async def _leave(self) -> None:
-        """Unsaved text is saved before the screen goes; a conflict is asked about first."""
-        if self._file is None or self.editor.text == self._file.text or await self._save():
+        """Unsaved text is saved before the screen goes; a conflict or a full disk is asked about first."""
+        if (
+            self._file is None
+            or self.editor.text == self._file.text
+            or await self._save()
+            or (self._save_problem and await self._leave_unsaved())
+        ):
             if len(self.app.screen_stack) > 1:
                 self.dismiss(None)
             else:
                 self.app.exit(0)
+
+    async def _leave_unsaved(self) -> bool:
+        from tutor.ui.screens.choice import ChoiceScreen
+
+        kept = "It is kept and comes back with this exercise." if self._keep_draft() else "It would be lost."
+        question = f"{self._save_problem}\n\nYour text is not saved. {kept} Leave?"
+        return await self.app.push_screen_wait(ChoiceScreen(question, (("y", "yes, leave"),))) == "y"

@@ -15,7 +15,7 @@ from textual.events import AppFocus
 from tutor.curriculum.schema import Lesson
 from tutor.grading.errors import GradingError
 from tutor.ui.edited_file import Outcome
-from tutor.ui.screens.exercise_frame import ExerciseFrame
+from tutor.ui.screens.exercise_draft import DraftActions
 from tutor.ui.services import Services
 
 if TYPE_CHECKING:
@@ -23,12 +23,13 @@ if TYPE_CHECKING:
     from tutor.grading.watching import Watcher
 
 
-class FileActions(ExerciseFrame):
+class FileActions(DraftActions):
     """Keeps the editor and the file together, and hands the file to $EDITOR."""
 
     def __init__(self, services: Services, lesson: Lesson) -> None:
         super().__init__(services, lesson)
         self._asking = False
+        self._save_problem = ""  # why the last save failed
         self._watcher: Watcher[Verdict | None] | None = None
 
     @on(AppFocus)
@@ -89,10 +90,12 @@ class FileActions(ExerciseFrame):
     async def _save(self) -> bool:
         """True when the file holds what the editor shows."""
         assert self._file is not None
+        self._save_problem = ""
         try:
             found = self._file.save(self.editor.text)
         except GradingError as error:
-            self.say(str(error), bad=True)
+            self._save_problem = str(error)
+            self.say(self._save_problem, bad=True)
             return False
         if found is Outcome.SAVED:
             self._wrote()
@@ -102,6 +105,20 @@ class FileActions(ExerciseFrame):
         """The file was written here: that is no save of another editor."""
         if self._watcher is not None and self._file is not None:
             self._watcher.note(self._file.exercise.id, self._file.text.encode())
+        self._keep_draft()
+
+    def keep_work(self) -> str:
+        """The app ends: save the file, or at least keep a draft of it. Returns why neither was possible."""
+        if self._file is None or self.editor.text == self._file.text:
+            return ""
+        try:
+            if self._file.save(self.editor.text) is Outcome.SAVED:
+                self._wrote()
+                return ""
+            problem = f"{self._file.path.name} was changed by another program, and here, too."
+        except GradingError as error:
+            problem = str(error)
+        return "" if self._keep_draft() else problem
 
     def action_external(self) -> None:
         """Hand the file to $EDITOR and take it back afterwards."""

@@ -23,7 +23,9 @@ class HelpActions(FileActions):
         hints = self.exercise.hints
         lines: list[Content] = []
         for number, hint in enumerate(hints[: known.hints], start=1):
-            lines.append(Content.assemble((f"Hint {number}  ", "bold $accent"), inline(hint)))
+            lines.append(
+                Content.assemble((f"Hint {number}  ", "bold $accent"), inline(" ".join(hint.split())))
+            )
         left = len(hints) - known.hints
         more = (
             f"h opens the next of {left} hint{'s' if left > 1 else ''}."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -11,7 +12,13 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-COMMON = (("?", "this help"), ("Esc", "close, or back"), ("Ctrl+C", "quit from anywhere; nothing is lost"))
+COMMON = (
+    ("?", "this help"),
+    ("Esc", "close, or back"),
+    ("Ctrl+C", "quit from anywhere; nothing is lost"),
+    ("Ctrl+Z", "suspend; fg in the shell comes back"),
+)
+WIDTH = 64  # columns of text in the narrowest dialog of an 80-column terminal
 
 
 class HelpScreen(ModalScreen[None]):
@@ -29,7 +36,9 @@ class HelpScreen(ModalScreen[None]):
         width = max(len(keys) for keys, _ in self._keys) + 2
         lines = [Content.styled(f"Keys: {self._title}", "bold"), Content("")]
         for keys, what in self._keys:
-            lines.append(Content.assemble((keys.ljust(width), "bold $accent"), what))
+            first, *rest = textwrap.wrap(what, WIDTH - width) or [""]
+            lines.append(Content.assemble((keys.ljust(width), "bold $accent"), first))
+            lines += [Content(" " * width + line) for line in rest]
         lines += [Content(""), Content.styled("Esc closes this.", "$secondary")]
         with VerticalScroll(id="help"):
             yield Static(Content("\n").join(lines), markup=False)

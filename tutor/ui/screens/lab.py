@@ -34,7 +34,7 @@ class LabScreen(LabFrame, TransportActions):
     CSS_PATH = ["lab.tcss", "../widgets/panels/panels.tcss"]  # noqa: RUF012 (Textual declares its type)
     HELP_TITLE = "a lab"
     ALL_KEYS: ClassVar[Help] = (
-        ("Space", "pause and go on"),
+        ("Space", "pause and go on; when it is finished, play it again"),
         (".  ,", "one step on, one step back"),
         ("<  >", "slower, faster"),
         ("Home End", "first step, newest step"),

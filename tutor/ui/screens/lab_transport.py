@@ -19,7 +19,11 @@ class TransportActions(TutorScreen):
     session: LabSession
 
     async def action_pause(self) -> None:
-        await self.session.toggle_pause()
+        """Pause or go on; at the end of a run or recording, play it again from the start."""
+        s = self.session
+        if not s.is_live and s.playback is not None and s.playback.at_end:
+            await s.seek(0)  # it also ends the following of what can bring nothing new
+        await s.toggle_pause()
 
     async def action_forward(self) -> None:
         await self.session.step_forward()

@@ -186,7 +186,7 @@ class LessonScreen(TutorScreen):
         return "\n".join(lines)
 
     def _make_predict(self) -> Widget:
-        after = "Press n for the exercise." if self._test else "Press n to go on."
+        after = "Enter goes to the exercise." if self._test else "Enter goes on."
         return QuizPane(self._asked_here, after)
 
     def _make_lab(self) -> Widget:
@@ -197,7 +197,7 @@ class LessonScreen(TutorScreen):
             inline(lab.phenomenon),
             Content(""),
             Content.styled("WHAT TO WATCH", "bold $secondary"),
-            *bullets(lab.watch, 76),
+            *bullets(lab.watch, 70),
             Content(""),
         ]
         runs = self.services.progress.lesson(self.lesson.id).lab_runs
@@ -220,8 +220,9 @@ class LessonScreen(TutorScreen):
         if known.passed:
             lines.append(Content.styled("✓ Passed. You can change it and check again.", "$success"))
         elif known.attempts:
-            failed = ", ".join(known.last_failed_checks) or "the file as a whole"
-            lines.append(Content(f"Checked {known.attempts} times so far. Open: {failed}."))
+            failed = "; ".join(known.last_failed_checks) or "the file as a whole"
+            times = "once" if known.attempts == 1 else f"{known.attempts} times"
+            lines.append(Content(f"Checked {times} so far. Open: {failed}."))
         else:
             lines.append(Content("Not tried yet."))
         lines += [Content(""), Content.assemble(("Enter", "bold $accent"), " opens the exercise.")]
@@ -267,6 +268,10 @@ class LessonScreen(TutorScreen):
                 )
             else:
                 self._run_lab(True)
+        elif self.section == "predict":
+            for pane in self.query(QuizPane):
+                if pane.ended:
+                    self.call_later(self.action_step, 1)
         elif self.section == "exercise":
             from tutor.ui.screens.exercise import ExerciseScreen
 

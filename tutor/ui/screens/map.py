@@ -157,6 +157,7 @@ class MapScreen(TutorScreen):
     def action_end_search(self) -> None:
         if self.has("SearchBar"):
             self.query("SearchBar").remove()
+            self.query_one(TitleBar).say("INFERENCE TUTOR", self._where())
             self.map.focus()
 
     def on_input_changed(self, event: Input.Changed) -> None:
@@ -169,7 +170,17 @@ class MapScreen(TutorScreen):
         )
         if self._found:
             self.map.mark(self._found[0])
-        event.input.border_subtitle = f"{len(self._found)} found" if wanted else ""
+        self._say_found(wanted)
+
+    def _say_found(self, wanted: str) -> None:
+        """In the title line: how many titles match; also when none does."""
+        if not wanted:
+            told = ""
+        elif self._found:
+            told = f"{len(self._found)} found, ↑ ↓ go through them"
+        else:
+            told = "no lesson has that in its title"
+        self.query_one(TitleBar).say("INFERENCE TUTOR", told or self._where())
 
     def on_input_submitted(self) -> None:
         self.action_end_search()

@@ -7,17 +7,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rich.style import Style
 from textual.binding import Binding, BindingType
 from textual.events import Click
 from textual.geometry import Region, Size
 from textual.message import Message
-from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from tutor.ui.canvas import Canvas, strip_of
 from tutor.ui.graph import CARD_HEIGHT, CARD_WIDTH, PORT_ROW, Box, GraphLayout, Node, layout
 from tutor.ui.theme import HEAVY, LIGHT, STATES
+from tutor.ui.widgets.styled_lines import StyledLines
 
 HEAD = 1  # the line with the stages' numbers stays while the cards scroll below it
 ROOMY_HEIGHT = 37  # rows that the map needs to leave a free line between cards
@@ -35,9 +34,10 @@ class Card:
     state: str
 
 
-class CourseMap(ScrollView, can_focus=True):
+class CourseMap(StyledLines, can_focus=True):
     """Draws all cards from one frozen tuple; arrow keys walk, Enter or a second click opens."""
 
+    PREFIX = "map"
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "map--stage", "map--wire", "map--lit", "map--selected",
         "map--done", "map--ready", "map--in_progress", "map--locked", "map--unwritten",
@@ -74,7 +74,6 @@ class CourseMap(ScrollView, can_focus=True):
         self._gap = 0
         self._base: Canvas | None = None
         self._picture: Canvas | None = None
-        self._styles: dict[str, Style] = {}
 
     # --- state ----------------------------------------------------------------------------------
 
@@ -178,17 +177,6 @@ class CourseMap(ScrollView, can_focus=True):
         self.virtual_size = Size(drawing.width, drawing.height + HEAD)
         self.call_after_refresh(self.bring_into_view)
         self.refresh()
-
-    def notify_style_update(self) -> None:
-        self._styles.clear()
-        super().notify_style_update()
-
-    def _style(self, name: str) -> Style:
-        if name not in self._styles:
-            component = f"map--{name}"
-            known = component in self.COMPONENT_CLASSES
-            self._styles[name] = self.get_component_rich_style(component) if known else self.rich_style
-        return self._styles[name]
 
     def render_line(self, y: int) -> Strip:
         left, top = self.scroll_offset

@@ -98,10 +98,10 @@ class QuestionBox(VerticalGroup, can_focus=True):
         """The verdict on the committed answer; from now on Enter continues."""
         self.scored = True
         if correct:
-            head = Content.styled(f"✓ Right: {expected}.", "bold $success")
+            head = Content.assemble(("✓ Right: ", "bold $success"), inline(f"{expected}."))
         else:
             head = Content.assemble(
-                ("✗ Not this time. ", "bold $error"), f"You said {answer}; it is {expected}."
+                ("✗ Not this time. ", "bold $error"), inline(f"You said {answer}; it is {expected}.")
             )
         keys = Content.styled("Enter goes on · a asks again with fresh numbers", "$secondary")
         body = Content("\n").join([head, inline(explanation), Content(""), keys])

@@ -6,15 +6,14 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from rich.segment import Segment
-from rich.style import Style
 from textual.geometry import Size
-from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from tutor.client.attach.plain import number, rate, share, time_of
 from tutor.client.attach.views import LatencyView, ServerView, SlotView
 from tutor.ui.widgets.panels.base import Line, clip, line_width, pad
 from tutor.ui.widgets.panels.numbers import bar
+from tutor.ui.widgets.styled_lines import StyledLines
 
 LEVELS = " ▁▂▃▄▅▆▇█"
 LABEL = 12
@@ -32,20 +31,21 @@ def sparkline(values: Sequence[float | None], width: int, top: float = 0.0) -> s
     return "".join(cells).rjust(width)
 
 
-class ServerPanel(ScrollView, can_focus=True):
+class ServerPanel(StyledLines, can_focus=True):
     """Base: `TITLE`, `note` right of it, and `lines` from a view."""
 
     TITLE: ClassVar[str] = ""
+    PREFIX = "panel"
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "panel--title", "panel--note", "panel--muted", "panel--text", "panel--accent", "panel--good",
         "panel--bad", "panel--bar", "panel--now",
     }  # fmt: skip
 
     def __init__(self, id: str) -> None:
-        super().__init__(classes="panel", id=id)
+        super().__init__(classes="panel")
+        self.id = id
         self._view: ServerView | None = None
         self._lines: tuple[Line, ...] = ()
-        self._styles: dict[str, Style] = {}
 
     def lines(self, view: ServerView, width: int) -> tuple[Line, ...]:
         raise NotImplementedError
@@ -79,17 +79,6 @@ class ServerPanel(ScrollView, can_focus=True):
         note = clip(self.note(self._view) if self._view else "", max(0, width - len(self.TITLE) - 2))
         gap = width - len(self.TITLE) - len(note)
         return ((self.TITLE, "title"), (" " * gap, ""), (note, "note"))
-
-    def notify_style_update(self) -> None:
-        self._styles.clear()
-        super().notify_style_update()
-
-    def _style(self, name: str) -> Style:
-        if name not in self._styles:
-            component = f"panel--{name}"
-            known = component in self.COMPONENT_CLASSES
-            self._styles[name] = self.get_component_rich_style(component) if known else self.rich_style
-        return self._styles[name]
 
     def render_line(self, y: int) -> Strip:
         width = self.scrollable_content_region.width
