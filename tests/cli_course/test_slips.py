@@ -65,3 +65,17 @@ def test_a_full_disk_leaves_no_half_exercise(work: Path) -> None:
     assert result.exit_code == 3 and "Cannot write" in result.stderr
     assert list(work.iterdir()) == []
     assert tutor("start", "request").exit_code == 0
+
+
+def test_a_lab_is_found_by_its_lessons_title() -> None:
+    result = tutor("lab", "Run a model on your Mac", "--knobs")
+    assert result.exit_code == 0 and result.output == tutor("lab", "run-local", "--knobs").output
+    assert tutor("lab", "Batches of nonsense", "--knobs").exit_code == 2
+
+
+def test_what_to_write_fits_the_terminal(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    output = tutor("start", "run-local").output
+    statement = output[: output.index("    stream(")]
+    assert all(len(line) <= 60 for line in statement.splitlines())
+    assert "`" not in statement and "stream(read, show) reads a chat completion" in statement

@@ -13,6 +13,7 @@ from tutor.curriculum.dag import Course
 from tutor.curriculum.errors import CourseError
 from tutor.curriculum.loader import load_course
 from tutor.curriculum.mastery import LessonState, lesson_states
+from tutor.curriculum.schema import Lesson
 from tutor.journal.progress import Progress, fold
 from tutor.journal.store import Journal, JournalError
 
@@ -69,6 +70,14 @@ def open_course() -> Course:
         return load_course()
     except CourseError as error:
         stop(str(error), COULD_NOT_RUN)
+
+
+def find_lesson(name: str) -> Lesson | None:
+    """The lesson of this id, alias or title; None when there is none, or no course that could be read."""
+    try:
+        return load_course().find(name)
+    except CourseError:
+        return None
 
 
 def stop(sentence: str, code: int) -> NoReturn:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from tutor.cli.course_view import find_lesson
 from tutor.grading.errors import GradingError, UnknownExercise
 from tutor.grading.exercise import SUFFIXES, Exercise, exercise_ids, find_exercise
 from tutor.grading.workspace import Workspace
@@ -17,7 +18,6 @@ from tutor.journal.store import Journal, JournalError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tutor.curriculum.schema import Lesson
     from tutor.journal.events import AnyEvent
 
 FAILED, USAGE, COULD_NOT_RUN = 1, 2, 3
@@ -46,22 +46,12 @@ def exercise(name: str) -> Exercise:
         try:
             return find_exercise(name)
         except UnknownExercise:
-            lesson = _lesson(name)
+            lesson = find_lesson(name)
             if lesson is None:
                 raise
             if lesson.written:
                 return find_exercise(lesson.id)
     stop(f"The lesson {lesson.id} is not written yet. `tutor list` shows which ones are.", COULD_NOT_RUN)
-
-
-def _lesson(name: str) -> Lesson | None:
-    from tutor.curriculum.errors import CourseError
-    from tutor.curriculum.loader import load_course
-
-    try:
-        return load_course().find(name)
-    except CourseError:
-        return None
 
 
 def workspace(ctx: click.Context) -> Workspace:

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from tutor.cli.course_view import find_lesson
 from tutor.labs.plain_serving import mechanism_lines
 from tutor.labs.registry import UnknownLab, get_kind, kinds
 from tutor.labs.scenario import KnobError, Knobs, LabKind
@@ -26,6 +27,17 @@ def _knob_pairs(pairs: tuple[str, ...]) -> dict[str, str]:
             raise click.BadParameter(f"{pair!r} is not NAME=VALUE", param_hint="--knob")
         given[name.strip()] = value.strip()
     return given
+
+
+def _kind(name: str) -> LabKind:
+    """The lab of this id, or of the lesson with this alias or title. Raises UnknownLab."""
+    try:
+        return get_kind(name)
+    except UnknownLab:
+        lesson = find_lesson(name)
+        if lesson is None:
+            raise
+        return get_kind(lesson.id)
 
 
 def _describe(kind: LabKind) -> str:
@@ -131,7 +143,7 @@ def command(
             click.echo(f"{known:14} {kind.title}: {kind.phenomenon}")
         return
     try:
-        kind = get_kind(lab_id)
+        kind = _kind(lab_id)
         knobs = kind.settings(_knob_pairs(pairs))
     except (UnknownLab, KnobError) as error:
         raise click.UsageError(str(error)) from error
@@ -141,7 +153,7 @@ def command(
     if not (headless or plain or trace_path):
         from tutor.cli.app import run_app
 
-        shown = {"lab": lab_id, "knobs": knobs, "fps": obj["fps"], "n_gpu_layers": n_gpu_layers}
+        shown = {"lab": kind.id, "knobs": knobs, "fps": obj["fps"], "n_gpu_layers": n_gpu_layers}
         sys.exit(run_app(obj["model"], obj["workspace"], obj["ascii"], **shown))
     sys.exit(_run(kind, knobs, obj["model"], plain, trace_path, n_gpu_layers))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from tutor.cli.course_view import printable, use_ascii
 from tutor.cli.exercise_view import (
     chosen_language,
     complete_exercise,
@@ -12,6 +13,7 @@ from tutor.cli.exercise_view import (
     language_option,
     workspace,
 )
+from tutor.cli.lesson import rendered
 from tutor.grading.exercise import LANGUAGE_NAMES
 
 
@@ -25,7 +27,8 @@ def command(ctx: click.Context, ident: str, language: str | None) -> None:
     with explained():
         path, made = workspace(ctx).start(item)
         news = workspace(ctx).news(item)
-    click.echo(f"{item.title}\n\n{item.statement.strip()}\n")
+    shown = rendered(f"# {item.title}\n\n{item.statement.strip()}", use_ascii(ctx))
+    click.echo(printable(shown) + "\n")
     for signature in item.signatures:
         click.echo(f"    {signature}")
     click.echo(f"\n{'Made' if made else 'Already there, left as it is:'} {path}")
