@@ -222,6 +222,12 @@ def other_client(name: str, program: Path, load: Load, rounds: int, more: Sequen
         for row in ROWS
         for column in COLUMNS
     ]
+    for index, (mine, other) in enumerate(zip(ours, theirs, strict=True), 1):
+        print(
+            f"round {index}: TTFT P50 {mine.latencies['TTFT']['P50']:.0f} and "
+            f"{other.latencies['TTFT']['P50']:.0f} ms, TPOT P50 {mine.latencies['TPOT']['P50']:.1f} and "
+            f"{other.latencies['TPOT']['P50']:.1f} ms, {mine.speed:.1f} and {other.speed:.1f} tokens/s"
+        )
     rows.append(("output tokens/s", mean([x.speed for x in ours]), mean([x.speed for x in theirs])))
     for label, mine, other in rows:
         off = mine / other - 1

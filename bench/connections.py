@@ -14,7 +14,7 @@ import time
 from types import TracebackType
 
 EVERY = 0.25  # seconds between two looks
-SINCE = re.compile(r"last(?:snd|rcv):(\d+)")
+SENT, RECEIVED = re.compile(r"lastsnd:(\d+)"), re.compile(r"lastrcv:(\d+)")
 
 
 class Connections:
@@ -24,7 +24,7 @@ class Connections:
         self.num_seen = 0
         self.num_resumed = 0
         self._port, self._idle = port, idle
-        self._quiet: dict[str, float] = {}
+        self._before: dict[str, tuple[float, float]] = {}
         self._looked = time.monotonic()
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch)
@@ -51,15 +51,18 @@ class Connections:
         """Two lines a socket: addresses, then figures."""
         command = ["ss", "-tinH", "state", "established", f"sport = :{self._port}"]
         lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-        quiet = {}
+        now = {}
         since, self._looked = time.monotonic() - self._looked, time.monotonic()
         for addresses, figures in zip(lines[::2], lines[1::2], strict=False):
-            peer, found = addresses.split()[-1], SINCE.findall(figures)
-            if not found:
+            peer, sent, received = addresses.split()[-1], SENT.search(figures), RECEIVED.search(figures)
+            if not sent or not received:
                 continue  # nothing was sent yet
-            quiet[peer] = min(map(int, found)) / 1e3
-            before = self._quiet.get(peer)
-            self.num_seen += before is None
-            used = before is not None and quiet[peer] < before
-            self.num_resumed += used and before is not None and before + since > self._idle
-        self._quiet = quiet
+            heard = int(received[1]) / 1e3
+            now[peer] = min(int(sent[1]) / 1e3, heard), heard
+            if peer in self._before:
+                quiet, heard_before = self._before[peer]
+                # only a byte from the client is a use: a slow answer also ends a silence
+                self.num_resumed += heard < heard_before and quiet + since > self._idle
+            else:
+                self.num_seen += 1
+        self._before = now

@@ -51,6 +51,25 @@ async def test_all_sections_by_keyboard(
     assert len(events(services, LessonOpened)) == 1
 
 
+async def test_space_turns_a_page(services: Services, text: Text, until: Until) -> None:
+    app = lesson_app(services)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: "What happens after Enter" in text(app))
+        pane = app.screen.query_one("#section-read")
+        await until(pilot, lambda: pane.max_scroll_y > 40)
+        await pilot.press("space")
+        await until(pilot, lambda: pane.scroll_offset.y == pane.scrollable_content_region.height)
+
+
+async def test_the_exercise_names_its_other_language(services: Services, text: Text, until: Until) -> None:
+    app = lesson_app(services, "run-local")
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: "A server on your own machine" in text(app))
+        for word in ("Question 1 of", "WHAT TO WATCH", "In TypeScript: tutor start run-local --language"):
+            await pilot.press("n")
+            await until(pilot, lambda word=word: word in text(app))
+
+
 async def test_a_click_on_the_bar_goes_there(services: Services, text: Text, until: Until) -> None:
     app = lesson_app(services)
     async with app.run_test(size=(80, 24)) as pilot:

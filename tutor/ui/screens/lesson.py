@@ -46,7 +46,7 @@ class LessonScreen(TutorScreen):
     HELP_TITLE = "a lesson"
     ALL_KEYS: ClassVar[Help] = (
         ("n  b", "next section, section before"),
-        ("↑ ↓ PgUp PgDn", "scroll"),
+        ("↑ ↓ PgUp PgDn Space", "scroll"),
         ("Enter", "commit an answer; open the lab or the exercise"),
         ("1 to 9", "choose an answer"),
         ("a", "after an answer: the same question with fresh numbers"),
@@ -56,6 +56,7 @@ class LessonScreen(TutorScreen):
         Binding("n", "step(1)", show=False),
         Binding("b", "step(-1)", show=False),
         Binding("enter", "enter", show=False),
+        Binding("space", "page", show=False),
     ]
 
     def __init__(self, services: Services, lesson: Lesson, *, test: bool = False) -> None:
@@ -161,6 +162,12 @@ class LessonScreen(TutorScreen):
         if 0 <= at < len(self.sections):
             await self.go(self.sections[at])
 
+    def action_page(self) -> None:
+        """A page further down, as in a pager."""
+        pane = self.query_one(f"#section-{self.section}")
+        if isinstance(pane, VerticalScroll):
+            pane.scroll_page_down()
+
     def _make_read(self) -> Widget:
         return self._markdown(self._text.read if self._text else "")
 
@@ -225,6 +232,7 @@ class LessonScreen(TutorScreen):
             lines.append(Content(f"Checked {times} so far. Open: {failed}."))
         else:
             lines.append(Content("Not tried yet."))
+        lines += self._other_languages()
         lines += [Content(""), Content.assemble(("Enter", "bold $accent"), " opens the exercise.")]
         return VerticalScroll(Static(Content("\n").join(lines), markup=False))
 
@@ -288,3 +296,16 @@ class LessonScreen(TutorScreen):
         """After a pass the recap comes next."""
         if self.services.progress.exercise(self.lesson.id).last_passed and "recap" in self.sections:
             await self.go("recap")
+
+    def _other_languages(self) -> list[Content]:
+        """How the exercise is begun in a language that this screen has no editor for."""
+        from tutor.grading.errors import GradingError
+        from tutor.grading.exercise import LANGUAGE_NAMES, PYTHON, find_exercise
+
+        try:
+            languages = find_exercise(self.lesson.id).languages
+        except GradingError:
+            return []  # the exercise screen says what is wrong with it
+        begin = f"tutor start {self.lesson.id} --language"
+        others = [each for each in languages if each != PYTHON]
+        return [Content(f"In {LANGUAGE_NAMES[each]}: {begin} {each}") for each in others]
