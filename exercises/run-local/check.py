@@ -114,7 +114,7 @@ class Connection:
                 where="show",
             )
         if seen > len(self.chunks) or (self.stays_open and seen == len(self.chunks)):
-            self.ctx.fail(OPEN if self.stays_open else 'You called read() again after it gave b"".')
+            self.ctx.fail(OPEN if self.stays_open else "You called read() again after it had given no bytes.")
         return self.chunks[seen] if seen < len(self.chunks) else b""
 
     def show(self, text: str) -> None:
@@ -250,7 +250,7 @@ def _misconceptions(ctx: Context, body: Body, got: Body) -> None:
         ("context", lambda: cached and got["context_tokens"] == t["prompt_n"] + output,
          "The cached tokens are in the context too: add cache_n."),
         ("absent", lambda: not got and "done" in body,
-         "A field that is zero is left out: use body.get(name, 0), and never divide by 0."),
+         "A field that is zero is left out: take 0 for it, and never divide by 0."),
         ("no times", lambda: "timings" not in body and "usage" in body,
          "OpenAI's usage counts tokens and tells no time: every rate is None."),
     ):  # fmt: skip
