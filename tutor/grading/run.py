@@ -242,6 +242,8 @@ def _one(item: Check, run: Run, seed: int, engine: Engine, references: ExerciseR
         return result("fail", error.sentence, **said)
     except LearnerError as error:
         status, sentence = call_sentence(error, guest.now)
+        if error.kind == "NotImplementedError":  # nothing was answered yet, so nothing was misunderstood
+            return result(status, sentence, where=error.where)
         return _explained(context, result, run, status, sentence, error.where)
     except (GuestGone, GuestTimeout, ReplyError) as error:
         status, sentence = run.sentence(error)
