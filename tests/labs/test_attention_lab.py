@@ -22,9 +22,38 @@ Run = Callable[..., TraceStore]
 
 
 @pytest.fixture(scope="module")
-def run(model: Model) -> Run:
+def run() -> Iterator[Run]:
     """Runs the lab to its end, once for each set of knobs."""
-    return cache(partial(record, model, "attention"))
+    kind = get_kind("attention")
+    done: dict[str, TraceStore] = {}
+    with Model.load(find_model()) as model:
+
+        def make(**given: object) -> TraceStore:
+            key = repr(sorted(given.items()))
+            if key not in done:
+                stores: list[TraceStore] = []
+                producer = make_producer(kind, model, kind.settings(given), lambda r: stores[0].append(r))
+                stores.append(TraceStore(producer.header))
+                while producer.step():
+                    pass
+                done[key] = stores[0]
+            return done[key]
+
+        yield make
+
+
+def last(store: TraceStore) -> LabView:
+    return Playback(store).view
+
+
+def at(store: TraceStore, step: int) -> LabView:
+    playback = Playback(store, follow=False)
+    playback.seek(step)
+    return playback.view
+
+
+def text(picture: Picture) -> str:
+    return "\n".join("".join(run for run, _ in line).rstrip() for line in picture.lines) + "\n" + picture.note
 
 
 @pytest.mark.parametrize(("layer", "head"), [(0, 0), (13, 8), (29, 4)])

@@ -23,8 +23,9 @@ GOLDEN_MARGIN = 1.5  # logits; the noise of a shared cache's summation order was
 
 
 @pytest.fixture(scope="module")
-def reference(model: Model) -> ReferenceModel:
-    return ReferenceModel(model)
+def reference() -> Iterator[ReferenceModel]:
+    with ReferenceModel.load() as loaded:
+        yield loaded
 
 
 def run_lab(path: Path, *arguments: str) -> list[str]:
@@ -93,7 +94,7 @@ def test_headless_lab(
     maps = [r for r in store.records if type(r.event).__name__ == "CellMapRead"]
     executed = [r for r in store.records if type(r.event).__name__ == "StepExecuted" and r.event.num_tokens]
     assert len(maps) == len(executed), "a step was not compared"
-    view = last(store).serving
+    view = Playback(store).view.serving
     assert (view.num_preemptions > 0) == preempts
     assert view.num_used_blocks == 0 and "blocks still held at the end: 0" in "\n".join(lines)
     assert view.prefix_hits > 0

@@ -18,10 +18,22 @@ BLOCK = 8
 
 
 @pytest.fixture(scope="module")
-def steps(model: Model) -> list[ServingView]:
+def steps() -> Iterator[list[ServingView]]:
     """What the screen shows after each step of a run of three requests."""
-    store = record(model, "paged", requests=3, block_size=str(BLOCK), num_blocks=48)
-    return [view.serving for view in views(store)]
+    kind = get_kind("paged")
+    knobs = kind.settings({"requests": 3, "block_size": str(BLOCK), "num_blocks": 48})
+    stores: list[TraceStore] = []
+    with Model.load(find_model()) as model:
+        producer = make_producer(kind, model, knobs, lambda record: stores[0].append(record))
+        stores.append(TraceStore(producer.header))
+        while producer.step():
+            pass
+        playback = Playback(stores[0], follow=False)
+        views = []
+        for step in range(stores[0].last_step + 1):
+            playback.seek(step)
+            views.append(playback.view.serving)
+        yield views
 
 
 def test_a_request_holds_as_many_blocks_as_its_tokens_fill_and_no_more(steps: list[ServingView]) -> None:

@@ -34,12 +34,16 @@ class Run:
     """A finished run: its trace, and the last view."""
 
     def __init__(self, model: Model, **knobs: object) -> None:
-        producer, self.store = begin(model, "serving", **knobs)
+        kind = get_kind("serving")
+        stores: list[TraceStore] = []
+        producer = make_producer(kind, model, kind.settings(knobs), lambda record: stores[0].append(record))
+        self.store = TraceStore(producer.header)
+        stores.append(self.store)
         while producer.step():
             pass
         producer.close()
-        self.view = last(self.store)
-        self.text = get_kind("serving").plain(self.view)
+        self.view: LabView = Playback(self.store).view
+        self.text = kind.plain(self.view)
 
     def events(self, kind: type[E]) -> list[E]:
         return [record.event for record in self.store.records if isinstance(record.event, kind)]
@@ -60,11 +64,22 @@ class Run:
 
     @property
     def wastes(self) -> list[Waste]:
-        return [kv_waste(view.serving) for view in views(self.store)]
+        playback = Playback(self.store, follow=False)
+        found = []
+        for step in range(self.store.last_step + 1):
+            playback.seek(step)
+            found.append(kv_waste(playback.view.serving))
+        return found
 
     def shares(self, request_id: str, phase: str) -> list[int]:
         shares = [share for step in self.events(ev.StepScheduled) for share in step.scheduled]
         return [s.num_tokens for s in shares if (s.request_id, s.phase) == (request_id, phase)]
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[Model]:
+    with Model.load(find_model()) as loaded:
+        yield loaded
 
 
 @pytest.fixture(autouse=True)

@@ -28,8 +28,38 @@ Run = Callable[..., TraceStore]
 
 
 @pytest.fixture(scope="module")
+def model() -> Iterator[Model]:
+    with Model.load(find_model()) as loaded:
+        yield loaded
+
+
+@pytest.fixture(scope="module")
 def run(model: Model) -> Run:
-    return partial(record, model, "tokens")
+    kind = get_kind("tokens")
+
+    def make(**given: object) -> TraceStore:
+        stores: list[TraceStore] = []
+        producer = make_producer(kind, model, kind.settings(given), lambda r: stores[0].append(r))
+        stores.append(TraceStore(producer.header))
+        while producer.step():
+            pass
+        return stores[0]
+
+    return make
+
+
+def last(store: TraceStore) -> LabView:
+    return Playback(store).view
+
+
+def at(store: TraceStore, step: int) -> LabView:
+    playback = Playback(store, follow=False)
+    playback.seek(step)
+    return playback.view
+
+
+def text(picture: Picture) -> str:
+    return "\n".join("".join(run for run, _ in line).rstrip() for line in picture.lines) + "\n" + picture.note
 
 
 @pytest.mark.parametrize("own", [SENTENCE, MIXED, "a  b\n\tc", "31415926", "½ ﷽ \U0001f1e9\U0001f1ea", " "])
@@ -108,9 +138,9 @@ def test_pieces_of_another_text_are_refused() -> None:
 @pytest.mark.parametrize("width", [40, 53, 58, 78, 120])
 def test_panels_keep_their_width(run: Run, width: int) -> None:
     store = run(text=MIXED * 3, word=" tokenization")
-    for view in views(store):
+    for step in range(store.last_step + 1):
         for name in ("tokens", "cost"):
-            picture = make_panel(name).picture(view, width)
+            picture = make_panel(name).picture(at(store, step), width)
             assert all(line_width(line) <= width for line in picture.lines), name
 
 
