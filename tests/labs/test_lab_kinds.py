@@ -53,7 +53,7 @@ def test_a_stop_string_ends_the_request(model: Model) -> None:
 
 def test_max_tokens_ends_the_request(model: Model) -> None:
     view = run(model, "request", message="hi", max_tokens=3)
-    assert view.stages[-1].detail.startswith("length") and len(view.logits) == 3
+    assert view.stages[-1].detail.startswith("finish_reason length") and len(view.logits) == 3
 
 
 def test_token_pieces_are_bytes_and_merges_end_at_llama_cpps_tokens(model: Model) -> None:

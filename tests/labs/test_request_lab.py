@@ -118,7 +118,7 @@ def test_an_end_marker_on_the_last_allowed_token_is_a_stop(run: Run) -> None:
 
 def test_a_stop_string_over_two_tokens_is_found_and_cut_off(run: Run) -> None:
     view = last(run(message="Count from 1 to 5.", stop="\\n\\n", max_tokens=60)[0])
-    assert view.stages[-1].detail.startswith("finish_reason stop: the text contains")
+    assert view.stages[-1].detail.startswith("finish_reason stop: the stop string")
     assert view.stages[-2].detail and "\n\n" not in view.stages[-2].detail
     assert [logits.texts[0] for logits in view.logits[-2:]] == ["\n", "\n"], "one token a line break"
 

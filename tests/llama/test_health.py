@@ -44,6 +44,7 @@ def test_doctor_on_a_working_machine(child) -> None:  # type: ignore[no-untyped-
         "memory",
         "processes",
         "isolation",
+        "Node.js",
     ]
     assert all(finding["ok"] for name, finding in found.items() if name != "isolation")  # a kernel's choice
     assert "llama-cpp-python 0.3." in found["engine"]["detail"]

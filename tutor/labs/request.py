@@ -87,7 +87,7 @@ class RequestProducer(StepProducer):
         if self.model.is_eog(token):
             return text, f"finish_reason stop: the model chose {self.model.piece(token).decode()}"
         if stop and stop in text:
-            return text[: text.index(stop)], f"finish_reason stop: the text contains {stop!r}"
+            return text[: text.index(stop)], f"finish_reason stop: the stop string {stop!r} is in the text"
         limit = f"finish_reason length: max_tokens {self.knobs['max_tokens']} reached"
         return text, limit if at_limit else ""
 
