@@ -64,7 +64,7 @@ def run_aiperf(program: Path, url: str, asked: Load) -> Figures:
             "--input-file", str(folder / "prompts.jsonl"),
             "--custom-dataset-type", "single_turn", "--dataset-sampling-strategy", "sequential",
             "--extra-inputs", json.dumps(extra), "--concurrency", str(asked.concurrency),
-            "--request-count", str(asked.requests), "--warmup-request-count", str(asked.warmup),
+            "--request-count", str(asked.requests),
             "--workers-max", "1", "--record-processors", "1", "--no-server-metrics", "--no-gpu-telemetry",
             "--ui", "none", "--artifact-dir", str(folder / "out"),
         ]  # fmt: skip

@@ -6,8 +6,8 @@ the first token that makes text; ITL is the gap between two tokens that make tex
 TPOT is (E2E - TTFT) / (n - 1). The server's times are those at which a step's tokens came out of the engine.
 Percentiles are nearest-rank. The goal: every one within 3 %.
 
-With --client NAME=PROGRAM another public client is compared instead, by its own figures: runs of both in
-turn, on one server, with the same prompts. The goal there: within 5 %.
+With --client NAME=PROGRAM another public client is compared instead, by its own figures, under its own
+definitions. Both see the same run (same_run.py). The goal there: within 5 %.
 
 Run: python bench/bench_agreement.py [-n N] [-c C] [--client aiperf=PATH] [-- OPTIONS OF SERVE]
 """
@@ -15,7 +15,7 @@ Run: python bench/bench_agreement.py [-n N] [-c C] [--client aiperf=PATH] [-- OP
 from __future__ import annotations
 
 import argparse
-import dataclasses
+import asyncio
 import itertools
 import json
 import os
@@ -25,13 +25,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import mean
 
-from agreement_clients import CLIENTS, COLUMNS, ROWS, Figures, load_of, read_tutor
+from agreement_clients import CLIENTS, COLUMNS, Figures, load_of, prompts, read_tutor
 from quiet import Watch
+from same_run import SameRun, relaying
 
 from tutor.metrics.summary import percentile
 from tutor.trace import events as ev
@@ -198,43 +199,42 @@ def agreement(load: Load, more: Sequence[str], pin: bool) -> float:
     return worst
 
 
-def other_client(name: str, program: Path, load: Load, rounds: int, more: Sequence[str]) -> float:
-    """Print the figures of both, means over the rounds; returns the largest difference as a share."""
-    ours: list[Figures] = []
-    theirs: list[Figures] = []
-    with serving(load.concurrency, *more) as served:
-        for index in range(rounds):
-            this = dataclasses.replace(load, seed=load.seed + index)
-            asked = load_of(load.requests, load.concurrency, load.prompt, load.answer, this.seed)
-            turns = [
-                lambda this=this: ours.append(read_tutor(run_tutor(served.url, this))),
-                lambda asked=asked: theirs.append(CLIENTS[name](program, served.url, asked)),
-            ]
-            for turn in turns if index % 2 == 0 else reversed(turns):
-                turn()
+def same_run(name: str, program: Path, load: Load, more: Sequence[str]) -> float:
+    """Both clients see one run; print the figures of both. Returns the largest difference as a share."""
+    asked = load_of(load.requests, load.concurrency, load.prompt, load.answer, load.seed)
+    with serving(load.concurrency, *more) as served, ThreadPoolExecutor(2) as pool:
+        run = SameRun(served.url, asyncio.run(prompts(served.url, asked))[1], load.concurrency)
+        with relaying(run) as url:
+            one = pool.submit(CLIENTS[name], program, url, asked)
+            two = pool.submit(run_tutor, url, load)
+            for ended in as_completed((one, two)):
+                ended.result()
+    theirs, ours = one.result(), read_tutor(two.result())
+    sooner = {q: percentile(run.waits, q) * 1e3 for q in (50, 95, 100)}
     print(
-        f"{rounds} rounds of {load.requests} requests, {load.concurrency} at a time, "
-        f"{load.prompt} + {load.answer} tokens; {sum(x.failed for x in theirs)} failed for {name}"
+        f"one run of {load.requests} requests seen by both, {load.concurrency} at a time, {load.prompt} + "
+        f"{load.answer} tokens; {theirs.failed} failed for {name}\n"
+        f"one asked sooner than the other by {sooner[50]:.1f} ms (P50), {sooner[95]:.1f} (P95), "
+        f"{sooner[100]:.1f} (most)"
     )
+    return compare_figures(name, ours, theirs)
+
+
+def compare_figures(name: str, ours: Figures, theirs: Figures) -> float:
+    """Print both; returns the largest difference as a share."""
     print(f"{'':18}{'tutor':>10}{name:>10}")
     rows = [
-        (f"{row} {column}, ms", *(mean([x.latencies[row][column] for x in side]) for side in (ours, theirs)))
-        for row in ROWS
+        (f"{row} {column}, ms", *(side.latencies[row][column] for side in (ours, theirs)))
+        for row in theirs.latencies
         for column in COLUMNS
     ]
-    for index, (mine, other) in enumerate(zip(ours, theirs, strict=True), 1):
-        print(
-            f"round {index}: TTFT P50 {mine.latencies['TTFT']['P50']:.0f} and "
-            f"{other.latencies['TTFT']['P50']:.0f} ms, TPOT P50 {mine.latencies['TPOT']['P50']:.1f} and "
-            f"{other.latencies['TPOT']['P50']:.1f} ms, {mine.speed:.1f} and {other.speed:.1f} tokens/s"
-        )
-    rows.append(("output tokens/s", mean([x.speed for x in ours]), mean([x.speed for x in theirs])))
+    rows.append(("output tokens/s", ours.speed, theirs.speed))
+    worst = 0.0
     for label, mine, other in rows:
         off = mine / other - 1
-        print(
-            f"{label:<18}{mine:10.2f}{other:10.2f}{off:+8.2%}{'' if abs(off) <= CLIENT_GOAL else '  missed'}"
-        )
-    worst = max(abs(mine / other - 1) for _, mine, other in rows)
+        worst = max(worst, abs(off))
+        verdict = "" if abs(off) <= CLIENT_GOAL else "  missed"
+        print(f"{label:<18}{mine:10.2f}{other:10.2f}{off:+8.2%}{verdict}")
     met = "met" if worst <= CLIENT_GOAL else "missed"
     print(f"largest difference {worst:.2%} (goal {CLIENT_GOAL:.0%}, {met})")
     return worst
@@ -250,7 +250,6 @@ def main() -> int:
     parser.add_argument("--pin", action="store_true", help="engine and clients on cores of their own")
     parser.add_argument("server", nargs="*", help="more options of tutor serve, after --")
     parser.add_argument("--client", metavar="NAME=PROGRAM", help=f"one of {', '.join(CLIENTS)}")
-    parser.add_argument("--rounds", type=int, default=2, help="with --client: runs of each")
     given = parser.parse_args()
     load = Load(given.requests, given.concurrency, given.prompt, given.answer, given.seed)
     if given.client is None:
@@ -258,7 +257,7 @@ def main() -> int:
     name, _, program = given.client.partition("=")
     if name not in CLIENTS or not Path(program).is_file():
         parser.error(f"--client is NAME=PROGRAM, NAME one of {', '.join(CLIENTS)}")
-    return 0 if other_client(name, Path(program), load, given.rounds, given.server) <= CLIENT_GOAL else 1
+    return 0 if same_run(name, Path(program), load, given.server) <= CLIENT_GOAL else 1
 
 
 if __name__ == "__main__":
