@@ -1,18 +1,20 @@
 """Other public clients, asked for the same requests as `tutor bench`, and their own figures read back.
 
-aiperf gets the very prompts of `tutor bench` in a file. Its "inter token latency" is (E2E - TTFT) / (n - 1),
-which `tutor bench` and `vllm bench serve` call TPOT; its request latency ends with the last chunk that has
-content. It takes the token counts of the server. It loads a tokenizer all the same and counts nothing with
-it, so it gets one that splits at spaces.
+They get the very prompts of `tutor bench` in a file. What aiperf calls inter token latency and GuideLLM calls
+ITL is (E2E - TTFT) / (n - 1), which `tutor bench` and `vllm bench serve` call TPOT; what GuideLLM calls TPOT
+is E2E / n. aiperf's request latency ends with the last chunk that has content. Both take the token counts of
+the server. They load a tokenizer all the same and count nothing with it: it is one that splits at spaces.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -22,8 +24,8 @@ from tutor.client.bench.stream import Target
 from tutor.client.bench.workload import Load, Ratio, make_items
 from tutor.client.http import make_client
 
-ROWS = ("TTFT", "TPOT", "E2E")
 COLUMNS = ("mean", "P50", "P90", "P95")
+OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
 
 
 class Figures(msgspec.Struct):
@@ -52,27 +54,59 @@ def load_of(requests: int, concurrency: int, prompt: int, answer: int, seed: int
 def run_aiperf(program: Path, url: str, asked: Load) -> Figures:
     """One run; the figures are those of the JSON file that it writes."""
     model, texts = asyncio.run(prompts(url, asked))
-    answer = asked.output_tokens.longest
-    extra = {"max_tokens": answer, "ignore_eos": True, "temperature": 0}
+    extra = {"max_tokens": asked.output_tokens.longest, "ignore_eos": True, "temperature": 0}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
-        (folder / "prompts.jsonl").write_text(lines)
+        asked_for = _write_lines(folder, [{"text": text} for text in texts])
         command = [
             str(program), "profile", "--model", model, "--url", url, "--endpoint-type", "chat", "--streaming",
             "--use-server-token-count", "--tokenizer", str(_tokenizer(folder)),
-            "--input-file", str(folder / "prompts.jsonl"),
+            "--input-file", str(asked_for),
             "--custom-dataset-type", "single_turn", "--dataset-sampling-strategy", "sequential",
             "--extra-inputs", json.dumps(extra), "--concurrency", str(asked.concurrency),
             "--request-count", str(asked.requests),
             "--workers-max", "1", "--record-processors", "1", "--no-server-metrics", "--no-gpu-telemetry",
             "--ui", "none", "--artifact-dir", str(folder / "out"),
         ]  # fmt: skip
-        ran = subprocess.run(command, capture_output=True, text=True, cwd=folder)
-        found = list((folder / "out").rglob("profile_export_aiperf.json"))
-        if ran.returncode != 0 or not found:
-            raise SystemExit(f"aiperf ended with {ran.returncode}: {(ran.stdout + ran.stderr)[-2000:]}")
-        return _read_aiperf(json.loads(found[0].read_text()))
+        _run(command, folder)
+        (found,) = (folder / "out").rglob("profile_export_aiperf.json")
+        return _read_aiperf(json.loads(found.read_text()))
+
+
+def run_guidellm(program: Path, url: str, asked: Load) -> Figures:
+    """One run; the figures are those of the JSON file that it writes."""
+    _, texts = asyncio.run(prompts(url, asked))
+    answer = asked.output_tokens.longest
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        asked_for = _write_lines(folder, [{"prompt": text, "output_tokens_count": answer} for text in texts])
+        report = folder / "report.json"
+        command = [
+            str(program), "run", "--backend", f"kind=openai_http,target={url}",
+            "--profile", f"kind=concurrent,streams={asked.concurrency}",
+            "--tokenizer", f"kind=hf_auto,model={_tokenizer(folder)}",
+            "--data", f"kind=json_file,path={asked_for}",
+            "--constraint", f"kind=max_requests,count={asked.requests}",
+            "--output", f"kind=json,path={report}", "--disable-console-interactive",
+        ]  # fmt: skip
+        _run(command, folder, {**OFFLINE, "HF_HOME": name})
+        (told,) = json.loads(report.read_text("utf-8"))["benchmarks"]
+        return _read_guidellm(told)
+
+
+def _write_lines(folder: Path, lines: list[dict[str, object]]) -> Path:
+    path = folder / "prompts.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def _run(command: list[str], folder: Path, more: dict[str, str] | None = None) -> None:
+    """`more` is added to the environment. SystemExit with its last words when it fails."""
+    environment = {**os.environ, **(more or {})}
+    ran = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
+    if ran.returncode != 0:
+        words = (ran.stdout + ran.stderr)[-2000:]
+        raise SystemExit(f"{Path(command[0]).name} ended with {ran.returncode}: {words}")
 
 
 def _tokenizer(folder: Path) -> Path:
@@ -100,23 +134,40 @@ def _read_aiperf(told: dict[str, dict[str, float]]) -> Figures:
     )
 
 
-def read_tutor(told: dict[str, object]) -> Figures:
+def _read_guidellm(told: dict[str, Any]) -> Figures:
+    """Its ITL is (E2E - TTFT) / (n - 1) of a request, its TPOT is E2E / n, its latency is in seconds."""
+    metrics = {
+        name: spreads["successful"]
+        for name, spreads in told["metrics"].items()
+        if spreads and "successful" in spreads
+    }
+    names = {
+        "TTFT": ("time_to_first_token_ms", 1),
+        "TPOT": ("inter_token_latency_ms", 1),
+        "E2E/n": ("time_per_output_token_ms", 1),
+        "E2E": ("request_latency", 1000),
+    }
+    latencies = {}
+    for row, (name, unit) in names.items():
+        percentiles = {f"P{q}": metrics[name]["percentiles"][f"p{q}"] * unit for q in (50, 90, 95)}
+        latencies[row] = {"mean": metrics[name]["mean"] * unit, **percentiles}
+    requests = told["requests"]
+    failed = len(requests["errored"]) + len(requests["incomplete"])
+    return Figures(latencies, metrics["output_tokens_per_second"]["mean"], failed)
+
+
+def read_tutor(told: dict[str, Any]) -> Figures:
     """From the JSON of `tutor bench`."""
-
-    def number(key: str) -> float:
-        value = told[key]
-        assert isinstance(value, (int, float))
-        return float(value)
-
-    names = {"TTFT": "ttft", "TPOT": "tpot", "E2E": "e2el"}
+    names = {"TTFT": "ttft", "TPOT": "tpot", "E2E/n": "e2e_per_token", "E2E": "e2el"}
+    shown = told["tutor"]["confidence"]
     return Figures(
         {
-            row: {column: number(f"{column.lower()}_{name}_ms") for column in COLUMNS}
+            row: {column: shown[name][f"{column.lower()}_ms"]["value"] for column in COLUMNS}
             for row, name in names.items()
         },
-        number("output_throughput"),
-        int(number("failed")),
+        told["output_throughput"],
+        told["failed"],
     )
 
 
-CLIENTS = {"aiperf": run_aiperf}
+CLIENTS = {"aiperf": run_aiperf, "guidellm": run_guidellm}

@@ -29,6 +29,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from agreement_clients import CLIENTS, COLUMNS, Figures, load_of, prompts, read_tutor
 from quiet import Watch
@@ -111,21 +112,19 @@ def serving(slots: int, *more: str) -> Iterator[Served]:
                 served.stop()
 
 
-def run_tutor(url: str, load: Load) -> dict[str, object]:
+def run_tutor(url: str, load: Load) -> dict[str, Any]:
     """The JSON of `tutor bench` with each request's times."""
     command = [sys.executable, "-m", "tutor", "bench", url, *load.options(), "--json", "--details"]
     ran = subprocess.run(command, capture_output=True, text=True)
     if ran.returncode != 0:
         raise SystemExit(f"tutor bench ended with {ran.returncode}: {ran.stderr or ran.stdout[-500:]}")
-    told: dict[str, object] = json.loads(ran.stdout)
+    told: dict[str, Any] = json.loads(ran.stdout)
     return told
 
 
-def client_values(told: dict[str, object]) -> dict[str, list[float]]:
+def client_values(told: dict[str, Any]) -> dict[str, list[float]]:
     """Seconds, by NAMES."""
     ttfts, ends, counts, gaps = (told[key] for key in ("ttfts", "latencies", "output_lens", "itls"))
-    assert isinstance(ttfts, list) and isinstance(ends, list)
-    assert isinstance(counts, list) and isinstance(gaps, list)
     return {
         "TTFT": ttfts,
         "E2E": ends,
@@ -184,12 +183,10 @@ def agreement(load: Load, more: Sequence[str], pin: bool) -> float:
         others = watch.others()
         served.stop()
         server = server_values(served.trace, load.requests)
-    own = told["tutor"]
-    assert isinstance(own, dict)
     print(f"{load.requests} requests, {load.concurrency} at a time, {load.prompt} + {load.answer} tokens")
     print(f"{'':7}{'client':>10}{'server':>10}")
     worst = compare(client_values(told), server)
-    client = own["client"]
+    client = told["tutor"]["client"]
     print(
         f"client: {client['cpu_share']:.0%} of a core, its loop late by "
         f"{client['lag_p99'] * 1e3:.1f} ms (P99)"

@@ -130,7 +130,7 @@ def relaying(run: SameRun) -> Iterator[str]:
     """The relay in a thread of its own; gives its address."""
     server = uvicorn.Server(
         uvicorn.Config(
-            run.app, factory=True, port=0, log_level="warning", lifespan="off", timeout_keep_alive=120
+            run.app, factory=True, port=0, log_level="critical", lifespan="off", timeout_keep_alive=120
         )
     )
     socket = server.config.bind_socket()
