@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx2
 import msgspec
 import pytest
-from endpoint_kit import LIMIT
+from endpoint_kit import LIMIT, wait_for
 
 from tutor.metrics.latency import request_latencies
 from tutor.trace.codec import read_trace
@@ -117,6 +117,38 @@ def test_it_ends_a_long_answer_after_the_grace_time() -> None:
         process.wait(LIMIT)
         assert process.stderr is not None
         assert "Traceback" not in process.stderr.read()
+
+
+def has_ipv6() -> bool:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6 loopback address")
+def test_a_second_ctrl_c_ends_it_at_once_also_on_ipv6() -> None:
+    """The first lets answers have their grace time, which is longer than this test may take."""
+    with serving("--grace", "600", "--host", "::1") as (process, url), httpx2.Client(timeout=LIMIT) as http:
+        assert url.startswith("http://[::1]:")
+        with http.stream("POST", f"{url}/v1/completions", json={**LONG, "max_tokens": 4000}) as answer:
+            lines = answer.iter_lines()
+            next(lines)
+            process.send_signal(signal.SIGINT)
+            wait_for(lambda: not _takes_connections(url))
+            process.send_signal(signal.SIGINT)
+            assert "shutting down" in [line for line in lines if line][-1]
+        assert process.wait(LIMIT) == 0
+
+
+def _takes_connections(url: str) -> bool:
+    host, port = url.removeprefix("http://[").split("]:")
+    try:
+        socket.create_connection((host, int(port)), timeout=LIMIT).close()
+    except ConnectionRefusedError:
+        return False
+    return True
 
 
 @pytest.mark.parametrize("key", ["", "wrong", "secret"])

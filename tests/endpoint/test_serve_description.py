@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 import schemathesis
 from endpoint_kit import Running, Start, wait_for
@@ -11,7 +12,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis import Case, GenerationMode
 from schemathesis.specs.openapi import checks
 
+from tutor.endpoint.ollama_schemas import RefusedOptions
 from tutor.endpoint.openapi import OPERATIONS, describe
+from tutor.endpoint.refused import RefusedFields
 
 CHECKED = [
     schemathesis.checks.not_a_server_error, checks.status_code_conformance, checks.content_type_conformance,
@@ -40,13 +43,19 @@ def test_every_route_is_described(server: Running) -> None:
     assert routes - {"/openapi.json"} == set(told["paths"])
 
 
+def without(kind: type[msgspec.Struct], body: dict[str, Any]) -> dict[str, Any]:
+    """The body without the fields that are refused whatever they ask for: few examples would be left."""
+    return {name: value for name, value in body.items() if name not in kind.__struct_fields__}
+
+
 def shortened(body: Any, path: str, model: str) -> Any:
     """A valid body, for the model that is there, that asks for a few tokens: hundreds of them are quick."""
     if not isinstance(body, dict) or "tokenize" in path:
         return body
     if path.startswith("/api/"):
-        return {**body, "model": model, "options": {**body.get("options", {}), "num_predict": 2}}
-    short = {**body, "max_tokens": 2, "min_tokens": 0}
+        options = without(RefusedOptions, body.get("options") or {})
+        return {**body, "model": model, "options": {**options, "num_predict": 2}}
+    short = {**without(RefusedFields, body), "max_tokens": 2, "min_tokens": 0}
     return {**short, "max_completion_tokens": 2} if path.endswith("/chat/completions") else short
 
 

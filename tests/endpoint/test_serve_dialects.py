@@ -74,6 +74,37 @@ def test_tags(server: Running) -> None:
     assert tag["details"]["quantization_level"] == "Q4_1"
 
 
+def test_show_and_ps(server: Running) -> None:
+    """What `ollama show` and `ollama ps` ask."""
+    with server.client() as client:
+        told = client.post("/api/show", json={"model": f"{MODEL}:latest"}).json()
+        assert told == client.post("/api/show", json={"name": MODEL}).json()
+        (loaded,) = client.get("/api/ps").json()["models"]
+        assert client.post("/api/show", json={"model": "gpt-4"}).status_code == 404
+        assert client.post("/api/show", json={}).status_code == 400
+    assert told["model_info"]["llama.context_length"] == 8192 and "<|im_start|>" in told["template"]
+    assert loaded["name"] == f"{MODEL}:latest" and loaded["context_length"] == 256 * 16
+
+
+def test_keep_alive_0_unloads_after_a_stream_too(server: Running) -> None:
+    body = {"model": MODEL, "prompt": "Hi", "keep_alive": "0s", "options": {"num_predict": 2}}
+    with server.client() as client:
+        assert lines(client.post("/api/generate", json=body))[-1]["done"]
+        wait_for(lambda: server.server.engine.state == "unloaded")
+        assert client.get("/api/ps").json() == {"models": []}
+
+
+def test_images_and_tools_are_refused(server: Running) -> None:
+    with server.client() as client:
+        for more in ({"images": ["aGk="]}, {"tool_calls": [{"function": {"name": "f", "arguments": {}}}]}):
+            message = {"role": "user", "content": "Hi", **more}
+            answer = client.post("/api/chat", json={"model": MODEL, "messages": [message]})
+            assert answer.status_code == 400 and "not supported" in answer.json()["error"]
+        for more in ({"think": True}, {"context": [1]}, {"template": "x"}, {"logprobs": True}):
+            body = {"model": MODEL, "prompt": "Hi", **more}
+            assert client.post("/api/generate", json=body).status_code == 400
+
+
 def test_keep_alive_0_unloads_and_the_next_request_loads(server: Running) -> None:
     with server.client() as client:
         told = client.post("/api/generate", json={"model": MODEL, "keep_alive": 0}).json()

@@ -31,6 +31,27 @@ def test_models(client: OpenAI) -> None:
     assert client.models.retrieve(MODEL).id == MODEL
 
 
+def test_no_model_is_the_only_model_and_an_id_is_kept(client: OpenAI) -> None:
+    answer = client.chat.completions.create(model="", messages=HI, max_tokens=1)
+    assert answer.model == MODEL
+    assert answer._request_id is not None and answer.id == f"chatcmpl-{answer._request_id}"
+    mine = client.completions.create(
+        model=MODEL, prompt="a", max_tokens=1, extra_headers={"X-Request-Id": "mine"}
+    )
+    assert mine.id == "cmpl-mine" and mine._request_id == "mine"
+
+
+def test_a_stream_says_that_it_is_utf_8(server: Running) -> None:
+    with server.client() as http:
+        answer = http.post("/v1/completions", json={"prompt": "a", "max_tokens": 1, "stream": True})
+    assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
+
+
+def test_models_with_a_slash_at_the_end(server: Running) -> None:
+    with server.client() as http:
+        assert http.get("/v1/models/").json() == http.get("/v1/models").json()
+
+
 def test_a_chat_and_its_usage(client: OpenAI) -> None:
     answer = client.chat.completions.create(model=MODEL, messages=HI, temperature=0, max_tokens=24)
     assert answer.choices[0].message.content

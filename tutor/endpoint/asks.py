@@ -7,27 +7,39 @@ from collections.abc import Sequence
 
 from tutor.endpoint import messages as msg
 from tutor.endpoint.engine_client import Ask
-from tutor.endpoint.errors import ApiError, bad_request
-from tutor.endpoint.schemas import ChatMessage, ChatRequest, CommonFields, CompletionRequest
+from tutor.endpoint.errors import bad_request
+from tutor.endpoint.refused import RefusedFields, refuse, unsupported
+from tutor.endpoint.schemas import ChatMessage, ChatRequest, CommonFields, CompletionRequest, ContentPart
 from tutor.serving.sampling import MAX_SEED, SamplingParams
 
 COMPLETION_TOKENS = 16  # OpenAI's default of max_tokens for /v1/completions
 TEMPERATURE = 1.0  # OpenAI's default
 
 
-def unsupported(what: str, param: str) -> ApiError:
-    return bad_request(f"{what} is not supported by this server.", param, "unsupported_parameter")
-
-
 def chat_prompt(messages: Sequence[ChatMessage]) -> msg.ChatPrompt:
-    """Developer messages are system messages under a newer name."""
+    """Developer messages are system messages under a newer name. Raises ApiError (400)."""
     pairs: list[tuple[str, str]] = []
-    for message in messages:
-        content = message.content
-        if isinstance(content, list):
-            content = "".join(part.text for part in content)
-        pairs.append(("system" if message.role == "developer" else message.role, content or ""))
+    for place, message in enumerate(messages):
+        where = f"messages[{place}]"
+        if message.role in ("tool", "function"):
+            raise unsupported(f"A {message.role} message", f"{where}.role")
+        if message.tool_calls:
+            raise unsupported("A message with tool_calls", f"{where}.tool_calls")
+        role = "system" if message.role == "developer" else message.role
+        pairs.append((role, _text(message.content, where)))
     return msg.ChatPrompt(pairs)
+
+
+def _text(content: str | list[ContentPart] | None, where: str) -> str:
+    """The text of a message; that of several parts is joined. Raises ApiError (400)."""
+    if not isinstance(content, list):
+        return content or ""
+    for place, part in enumerate(content):
+        if part.type != "text":
+            raise unsupported(f"A content part of type {part.type}", f"{where}.content[{place}].type")
+        if part.text is None:
+            raise bad_request("A text part needs a text.", f"{where}.content[{place}].text", "invalid_value")
+    return "".join(part.text or "" for part in content)
 
 
 def chat_ask(request: ChatRequest) -> Ask:
@@ -40,23 +52,32 @@ def chat_ask(request: ChatRequest) -> Ask:
         raise bad_request("top_logprobs needs logprobs: true.", "top_logprobs")
     # One logprob at least has to be computed for the token itself to have one.
     logprobs = max(1, request.top_logprobs or 0) if request.logprobs else 0
-    limit = request.max_completion_tokens or request.max_tokens
-    sampling = _sampling(request, logprobs, limit)
-    return Ask([chat_prompt(request.messages)], sampling, limit, request.n or 1)
+    asked = request.max_tokens if request.max_completion_tokens is None else request.max_completion_tokens
+    limit = _limit(asked, None)
+    return Ask([chat_prompt(request.messages)], _sampling(request, logprobs, limit), limit, request.n or 1)
 
 
 def completion_ask(request: CompletionRequest) -> Ask:
     """Raises ApiError (400)."""
-    if request.echo:
-        raise unsupported("echo", "echo")
     if request.suffix:
         raise unsupported("suffix", "suffix")
     n = request.n or 1
     if request.best_of is not None and request.best_of != n:
         raise unsupported("best_of other than n", "best_of")
     logprobs = 0 if request.logprobs is None else max(1, request.logprobs)
-    limit = request.max_tokens or COMPLETION_TOKENS
+    limit = _limit(request.max_tokens, COMPLETION_TOKENS)
     return Ask(completion_prompts(request.prompt), _sampling(request, logprobs, limit), limit, n)
+
+
+def _limit(asked: int | None, default: int | None) -> int | None:
+    """The most tokens of an answer, None for as many as fit. Raises ApiError (400) for 0."""
+    if asked == 0:
+        raise bad_request(
+            "max_tokens is 0. It has to be 1 or more; -1 is as many as fit.", "max_tokens", "invalid_value"
+        )
+    if asked == -1:
+        return None
+    return default if asked is None else asked
 
 
 def completion_prompts(prompt: str | list[str | int | list[int]]) -> list[msg.Prompt]:
@@ -84,6 +105,7 @@ def _known_ids(ids: list[int]) -> list[int]:
 def _sampling(request: CommonFields, logprobs: int, limit: int | None) -> SamplingParams:
     if request.logit_bias:
         raise unsupported("logit_bias", "logit_bias")
+    refuse(request, RefusedFields)
     top_p = 1.0 if request.top_p is None else request.top_p
     top_k = max(0, request.top_k or 0)  # vLLM's -1 is off as well
     return SamplingParams(
@@ -103,8 +125,11 @@ def _sampling(request: CommonFields, logprobs: int, limit: int | None) -> Sampli
 
 
 def seed(given: int | None) -> int:
-    """The seed that was asked for (negative ones wrap round), else a new one each time."""
-    return random.getrandbits(64) if given is None else given % (MAX_SEED + 1)
+    """The seed that was asked for, else a new one each time. Negative ones wrap round.
+
+    -1 is no seed, as in llama-server, vLLM and Ollama.
+    """
+    return random.getrandbits(64) if given in (None, -1) else given % (MAX_SEED + 1)
 
 
 def _stops(stop: str | list[str] | None) -> tuple[str, ...]:
@@ -116,7 +141,7 @@ def _stops(stop: str | list[str] | None) -> tuple[str, ...]:
 def _ignores_end(request: CommonFields, limit: int | None) -> bool:
     """min_tokens (vLLM) can be had where it equals max_tokens: then the end token is ignored."""
     if not request.min_tokens or request.ignore_eos:
-        return request.ignore_eos
+        return bool(request.ignore_eos)
     if request.min_tokens != limit:
         raise unsupported("min_tokens other than max_tokens", "min_tokens")
     return True

@@ -111,6 +111,7 @@ class Server:
             architecture=model.meta("general.architecture") or "llama",
             size_label=model.meta("general.size_label") or "",
             file_type=int(model.meta("general.file_type") or 0),
+            chat_template=model.meta("tokenizer.chat_template") or "",
         )
 
     # --- the reading thread -----------------------------------------------------------------------

@@ -24,7 +24,7 @@ class ErrorAnswer(msgspec.Struct, frozen=True):
 
 
 class ApiError(Exception):
-    """An HTTP status with a sentence. `retry_after`: seconds, sent as a header."""
+    """An HTTP status with a sentence and headers. `retry_after`: seconds, one of these headers."""
 
     def __init__(
         self,
@@ -35,16 +35,16 @@ class ApiError(Exception):
         param: str | None = None,
         code: str | None = None,
         retry_after: int | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
         self.message = message
         self.body = ErrorBody(message, kind, param, code)
         self.retry_after = retry_after
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        return {} if self.retry_after is None else {"retry-after": str(self.retry_after)}
+        self.headers = dict(headers or {})
+        if retry_after is not None:
+            self.headers["retry-after"] = str(retry_after)
 
 
 def bad_request(message: str, param: str | None = None, code: str | None = None) -> ApiError:

@@ -46,7 +46,7 @@ def _event(chunk: msgspec.Struct) -> bytes:
 class _OpenAI:
     """What both formats share. `num_top`: how many likely tokens to name, None without logprobs."""
 
-    media_type = "text/event-stream"
+    media_type = "text/event-stream; charset=utf-8"
 
     def __init__(
         self, answer_id: str, model: str, fingerprint: str, num_top: int | None, options: s.StreamOptions

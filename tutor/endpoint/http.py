@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import TypeVar
 
 import msgspec
@@ -15,8 +15,11 @@ from starlette.types import Receive, Scope, Send
 from tutor.endpoint.errors import ApiError, ErrorAnswer, bad_request
 from tutor.endpoint.formats import Format
 from tutor.endpoint.generation import Generation
+from tutor.endpoint.ollama_schemas import Problem
 
 MAX_BODY = 4 << 20  # bytes; the longest prompt that fits the context is far below
+BODY_SECONDS = 30.0  # for the whole of a body; a client that is slower than that hangs
+OLLAMA = "/api/"
 Body = TypeVar("Body")
 
 
@@ -24,27 +27,42 @@ class ClientGone(Exception):
     """The client has closed its connection; nobody reads an answer."""
 
 
-async def read_body(request: Request) -> bytes:
-    """Raises ApiError (413) or ClientGone."""
+async def read_body(request: Request, seconds: float = BODY_SECONDS) -> bytes:
+    """Raises ApiError (408: it takes longer than `seconds`, 413, 415) or ClientGone."""
+    coding = request.headers.get("content-encoding", "identity")
+    if coding.lower() not in ("identity", ""):
+        raise ApiError(
+            415, f"A body with Content-Encoding: {coding} cannot be read; send it plain.",
+            code="unsupported_content_encoding",
+        )  # fmt: skip
     data = bytearray()
     try:
-        async for part in request.stream():
-            data += part
-            if len(data) > MAX_BODY:
-                raise ApiError(413, f"The body is larger than {MAX_BODY} bytes.", code="body_too_large")
+        async with asyncio.timeout(seconds):
+            async for part in request.stream():
+                data += part
+                if len(data) > MAX_BODY:
+                    raise ApiError(413, f"The body is larger than {MAX_BODY} bytes.", code="body_too_large")
     except ClientDisconnect as error:
         raise ClientGone from error
+    except TimeoutError as error:
+        raise ApiError(
+            408, f"The body was not there after {seconds:g} s.", code="body_too_slow",
+            headers={"connection": "close"},
+        ) from error  # fmt: skip
     return bytes(data)
 
 
 async def read_json(request: Request, kind: type[Body]) -> Body:
-    """Decode and validate. Raises ApiError (400 with the field at fault, 413) or ClientGone."""
+    """Decode and validate. Raises ApiError (400 with the field at fault, 408, 413, 415) or ClientGone."""
     data = await read_body(request)
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.ValidationError as error:
         sentence, _, where = str(error).partition(" - at `$")
-        raise bad_request(f"{sentence}.", where.rstrip("`").lstrip(".") or None, "invalid_value") from error
+        field = where.rstrip("`").lstrip(".") or None
+        # Many clients show the message alone, so it names the field as well.
+        told = f"{sentence}." if field is None else f"{field}: {sentence[0].lower()}{sentence[1:]}."
+        raise bad_request(told, field, "invalid_value") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise bad_request(f"The body is not JSON: {error}.", code="invalid_json") from error
 
@@ -55,8 +73,10 @@ def json_answer(
     return Response(msgspec.json.encode(body), status, headers, "application/json")
 
 
-def error_answer(error: ApiError) -> Response:
-    return json_answer(ErrorAnswer(error.body), error.status, error.headers)
+def error_answer(path: str, error: ApiError) -> Response:
+    """The error in the shape that clients of that path expect: Ollama's or OpenAI's."""
+    body = Problem(error.message) if path.startswith(OLLAMA) else ErrorAnswer(error.body)
+    return json_answer(body, error.status, error.headers)
 
 
 async def _gone(receive: Receive) -> None:
@@ -94,12 +114,21 @@ async def finish(request: Request, generation: Generation, answer: Format) -> Re
 
 
 class Stream(Response):
-    """Sends each piece when the engine has it. A client that leaves ends the generation."""
+    """Sends each piece when the engine has it. A client that leaves ends the generation.
 
-    def __init__(self, generation: Generation, answer: Format) -> None:
+    `afterwards` runs when the last piece is out.
+    """
+
+    def __init__(
+        self,
+        generation: Generation,
+        answer: Format,
+        afterwards: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
         super().__init__(None, 200, {"cache-control": "no-cache", "x-accel-buffering": "no"})
         self._generation = generation
         self._answer = answer
+        self._afterwards = afterwards
         del self.headers["content-length"]
         self.headers["content-type"] = answer.media_type
 
@@ -119,3 +148,5 @@ class Stream(Response):
                 await put(answer.error(error), more=False)
             else:
                 await put(answer.end(generation), more=False)
+        if self._afterwards is not None:
+            await self._afterwards()

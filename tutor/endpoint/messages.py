@@ -107,6 +107,7 @@ class ModelCard(msgspec.Struct, frozen=True):
     architecture: str
     size_label: str
     file_type: int
+    chat_template: str
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):

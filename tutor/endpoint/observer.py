@@ -12,58 +12,11 @@ from collections.abc import Callable
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from tutor.endpoint import messages as msg
+from tutor.endpoint.buckets import FEW, GAPS, LATENCIES, SAMPLES, SECONDS, STEP_TOKENS, TOKENS
 from tutor.endpoint.generation import Generation, Piece, Sample
 from tutor.trace.events import TraceHeader, TraceRecord
 
-SECONDS = (
-    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.15, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0,
-    40.0, 80.0, 160.0,
-)  # fmt: skip
-GAPS = (
-    0.005,
-    0.01,
-    0.015,
-    0.02,
-    0.025,
-    0.03,
-    0.04,
-    0.05,
-    0.075,
-    0.1,
-    0.15,
-    0.2,
-    0.3,
-    0.4,
-    0.5,
-    0.75,
-    1.0,
-    2.5,
-    5.0,
-)
-LATENCIES = (
-    0.05,
-    0.1,
-    0.3,
-    0.5,
-    0.8,
-    1.0,
-    1.5,
-    2.0,
-    2.5,
-    5.0,
-    10.0,
-    15.0,
-    20.0,
-    30.0,
-    40.0,
-    60.0,
-    120.0,
-    240.0,
-)
-TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
-STEP_TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
-FEW = (0, 1, 2, 5)
-SAMPLES = (1, 2, 5, 10, 20)
+REASONS = ("stop", "length", "abort")
 NO_STATS = msg.Stats(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 
 TraceSink = Callable[[TraceHeader, list[TraceRecord]], None]
@@ -124,6 +77,8 @@ class Observer:
             "vllm:request_success", "Requests that ended, by reason.",
             [*self._names, "finished_reason"], registry=self.registry,
         )  # fmt: skip
+        for reason in REASONS:  # a rate over a counter needs its zero
+            self._success.labels(**self._names, finished_reason=reason)
         self._overloads = counter("tutor:requests_rejected", "Requests answered by 429.")
         self._deaths = counter("tutor:engine_deaths", "Times the engine process ended unasked.")
         self._steps = counter("tutor:engine_steps", "Steps of the engine.")

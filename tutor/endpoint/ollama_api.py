@@ -1,9 +1,10 @@
-"""Ollama's routes: /api/tags, /api/version, /api/generate, /api/chat, with their durations in nanoseconds."""
+"""Ollama's routes that generate: /api/generate and /api/chat, with their durations in nanoseconds."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -12,32 +13,18 @@ from starlette.routing import Route
 
 from tutor.endpoint import messages as msg
 from tutor.endpoint import ollama_schemas as o
-from tutor.endpoint.asks import seed, unsupported
+from tutor.endpoint.asks import seed
 from tutor.endpoint.engine_client import Ask
 from tutor.endpoint.errors import ApiError, unknown_model
 from tutor.endpoint.generation import Generation, Piece
-from tutor.endpoint.http import Stream, finish, json_answer, read_json
+from tutor.endpoint.http import Stream, finish, read_json
+from tutor.endpoint.refused import refuse, unsupported
 from tutor.endpoint.service import Service, arrival, service_of
 from tutor.serving.sampling import SamplingParams
 
-# llama.cpp's numbers of file types, https://github.com/ggml-org/llama.cpp/blob/master/include/llama.h
-FILE_TYPES = {
-    0: "F32",
-    1: "F16",
-    2: "Q4_0",
-    3: "Q4_1",
-    7: "Q8_0",
-    8: "Q5_0",
-    9: "Q5_1",
-    10: "Q2_K",
-    32: "BF16",
-}
+Value = TypeVar("Value")
 
 _encode = msgspec.json.Encoder().encode
-
-
-def _stamp(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
 
 
 def _now() -> str:
@@ -62,7 +49,7 @@ class OllamaFormat:
         fields = {name: getattr(more, name) for name in o.Durations.__struct_fields__}
         done = durations is not None
         if self._is_chat:
-            message = o.OllamaMessage("assistant", text)
+            message = o.OllamaAnswerMessage("assistant", text)
             return _encode(
                 o.OllamaChatAnswer(model=self._model, created_at=_now(), message=message, done=done, **fields)
             )
@@ -101,22 +88,28 @@ class OllamaFormat:
         }
 
 
+def _given(value: Value | None, default: Value) -> Value:
+    return default if value is None else value
+
+
 def ollama_ask(prompt: msg.Prompt, options: o.Options) -> Ask:
-    """num_predict 0 or less is as many tokens as fit."""
-    stop = options.stop
+    """The defaults are Ollama's; num_predict 0 or less is as many tokens as fit. Raises ApiError (400)."""
+    refuse(options, o.RefusedOptions)
+    stop, top_p = options.stop, _given(options.top_p, 0.9)
     sampling = SamplingParams(
-        temperature=options.temperature,
-        top_k=1 if options.top_p == 0.0 else options.top_k,
-        top_p=options.top_p or 1.0,
-        min_p=options.min_p,
+        temperature=_given(options.temperature, 0.8),
+        top_k=1 if top_p == 0.0 else max(0, _given(options.top_k, 40)),
+        top_p=top_p or 1.0,
+        min_p=_given(options.min_p, 0.0),
         seed=seed(options.seed),
-        repetition_penalty=options.repeat_penalty,
-        penalty_last_n=max(-1, options.repeat_last_n),
-        presence_penalty=options.presence_penalty,
-        frequency_penalty=options.frequency_penalty,
+        repetition_penalty=_given(options.repeat_penalty, 1.1),
+        penalty_last_n=max(-1, _given(options.repeat_last_n, 64)),
+        presence_penalty=_given(options.presence_penalty, 0.0),
+        frequency_penalty=_given(options.frequency_penalty, 0.0),
         stop=() if stop is None else (stop,) if isinstance(stop, str) else tuple(dict.fromkeys(stop)),
     )
-    return Ask([prompt], sampling, options.num_predict if options.num_predict > 0 else None)
+    limit = _given(options.num_predict, -1)
+    return Ask([prompt], sampling, limit if limit > 0 else None)
 
 
 def _unloads(keep_alive: int | float | str | None) -> bool:
@@ -126,88 +119,79 @@ def _unloads(keep_alive: int | float | str | None) -> bool:
     return keep_alive == 0
 
 
-def _check(service: Service, model: str, **refused: object) -> None:
-    if not service.knows(model):
-        raise unknown_model(model, service.model_name)
+def _check(service: Service, body: o.Generating, **refused: object) -> None:
+    """Raises ApiError: 404 for another model, 400 for what this server does not have."""
+    if not service.knows(body.model):
+        raise unknown_model(body.model, service.model_name)
+    refused |= {"format": body.format, "think": body.think, "logprobs": body.logprobs}
     for name, value in refused.items():
         if value:
             raise unsupported(name, name)
 
 
+def _chat_prompt(messages: Sequence[o.OllamaMessage]) -> msg.ChatPrompt:
+    """Raises ApiError (400)."""
+    for message in messages:
+        if message.role == "tool" or message.tool_calls:
+            raise unsupported("A message of or for a tool", "messages")
+        if message.images:
+            raise unsupported("A message with images", "messages")
+    return msg.ChatPrompt([(message.role, message.content or "") for message in messages])
+
+
 async def generate(request: Request) -> Response:
     arrived_at, service = arrival(), service_of(request)
     body = await read_json(request, o.GenerateRequest)
-    _check(service, body.model, suffix=body.suffix, images=body.images, format=body.format)
-    answer = OllamaFormat(body.model, is_chat=False)
-    if not body.prompt:
-        return await _load_or_unload(service, answer, body.keep_alive)
-    prompt: msg.Prompt = msg.TextPrompt(body.prompt)
-    if not body.raw:
+    _check(
+        service, body, suffix=body.suffix, images=body.images, template=body.template, context=body.context
+    )  # fmt: skip
+    prompt: msg.Prompt | None = None
+    if body.prompt and body.raw:
+        prompt = msg.TextPrompt(body.prompt)
+    elif body.prompt:
         system = [("system", body.system)] if body.system else []
         prompt = msg.ChatPrompt([*system, ("user", body.prompt)])
-    return await _respond(
-        request, ollama_ask(prompt, body.options), answer, body.stream, arrived_at, body.keep_alive
-    )
+    return await _respond(request, body, prompt, OllamaFormat(body.model, is_chat=False), arrived_at)
 
 
 async def chat(request: Request) -> Response:
     arrived_at, service = arrival(), service_of(request)
     body = await read_json(request, o.OllamaChatRequest)
-    _check(service, body.model, tools=body.tools, format=body.format)
-    answer = OllamaFormat(body.model, is_chat=True)
-    if not body.messages:
-        return await _load_or_unload(service, answer, body.keep_alive)
-    prompt = msg.ChatPrompt([(message.role, message.content) for message in body.messages])
-    return await _respond(
-        request, ollama_ask(prompt, body.options), answer, body.stream, arrived_at, body.keep_alive
-    )
+    _check(service, body, tools=body.tools)
+    prompt = _chat_prompt(body.messages) if body.messages else None
+    return await _respond(request, body, prompt, OllamaFormat(body.model, is_chat=True), arrived_at)
 
 
 async def _respond(
     request: Request,
-    ask: Ask,
+    body: o.Generating,
+    prompt: msg.Prompt | None,
     answer: OllamaFormat,
-    stream: bool,
     arrived_at: float,
-    keep_alive: int | float | str | None,
 ) -> Response:
+    """Without a prompt the model is only loaded, or unloaded. keep_alive 0 unloads after the answer."""
     service = service_of(request)
+    unloads = _unloads(body.keep_alive)
+    if prompt is None:
+        return await _load_or_unload(service, answer, unloads)
+    ask = ollama_ask(prompt, body.options or o.Options())
     generation = await service.engine.submit(ask, arrived_at)
-    if stream:
-        return Stream(generation, answer)
+    if body.stream is not False:
+        return Stream(generation, answer, service.engine.unload if unloads else None)
     response = await finish(request, generation, answer)
-    if _unloads(keep_alive):
+    if unloads:
         await service.engine.unload()
     return response
 
 
-async def _load_or_unload(
-    service: Service, answer: OllamaFormat, keep_alive: int | float | str | None
-) -> Response:
-    if _unloads(keep_alive):
+async def _load_or_unload(service: Service, answer: OllamaFormat, unloads: bool) -> Response:
+    if unloads:
         await service.engine.unload()
         return answer.only("unload")
     return answer.only("load", await service.engine.ready())
 
 
-def _tags(service: Service) -> Sequence[o.Tag]:
-    card = service.card
-    details = o.Details("gguf", card.architecture, card.size_label, FILE_TYPES.get(card.file_type, "unknown"))
-    name = f"{service.model_name}:latest"
-    return [o.Tag(name, name, _stamp(card.modified_at), card.size, card.digest, details)]
-
-
-async def tags(request: Request) -> Response:
-    return json_answer(o.Tags(list(_tags(service_of(request)))))
-
-
-async def version(request: Request) -> Response:
-    return json_answer(o.Version(service_of(request).version))
-
-
 ROUTES = [
-    Route("/api/tags", tags, methods=["GET"]),
-    Route("/api/version", version, methods=["GET"]),
     Route("/api/generate", generate, methods=["POST"]),
     Route("/api/chat", chat, methods=["POST"]),
 ]

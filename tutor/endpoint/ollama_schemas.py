@@ -12,7 +12,6 @@ import msgspec
 from msgspec import Meta
 
 Number = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
-NonNegative = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Seed = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Share = Annotated[float, Meta(ge=0.0, le=1.0)]
 Penalty = Annotated[float, Meta(ge=-2.0, le=2.0)]
@@ -22,50 +21,77 @@ StopText = Annotated[str, Meta(min_length=1, max_length=512)]
 Stops = Annotated[list[StopText], Meta(max_length=16)]
 
 
-class Options(msgspec.Struct, frozen=True):
-    """The defaults are Ollama's. num_predict: -1 is as many as fit."""
+class RefusedOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Samplers that this server does not have."""
 
-    temperature: Temperature = 0.8
-    top_k: NonNegative = 40
-    top_p: Share = 0.9
-    min_p: Share = 0.0
+    mirostat: object = None
+    typical_p: object = None
+
+
+class Options(RefusedOptions, frozen=True, kw_only=True):
+    """null is Ollama's default (see `ollama_ask`). num_predict: -1 is as many as fit. seed: -1 is none."""
+
+    temperature: Temperature | None = None
+    top_k: Number | None = None
+    top_p: Share | None = None
+    min_p: Share | None = None
     seed: Seed | None = None
-    num_predict: Number = -1
-    repeat_penalty: Repetition = 1.1
-    repeat_last_n: Number = 64
-    presence_penalty: Penalty = 0.0
-    frequency_penalty: Penalty = 0.0
+    num_predict: Number | None = None
+    repeat_penalty: Repetition | None = None
+    repeat_last_n: Number | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
     stop: StopText | Stops | None = None
 
 
 class OllamaMessage(msgspec.Struct, frozen=True):
-    role: Literal["system", "user", "assistant"]
+    """The role tool, images and tool_calls are known so that their refusal can say why."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str | None = ""
+    images: list[object] | None = None
+    tool_calls: list[object] | None = None
+
+
+class OllamaAnswerMessage(msgspec.Struct, frozen=True):
+    role: Literal["assistant"]
     content: str
 
 
-class GenerateRequest(msgspec.Struct, frozen=True):
+class Generating(msgspec.Struct, frozen=True, kw_only=True):
+    """What both ways of asking share. Those from `format` on are refused when they ask for something."""
+
+    model: str
+    stream: bool | None = None
+    options: Options | None = None
+    keep_alive: int | float | str | None = None
+    format: str | dict[str, object] | None = None
+    think: bool | str | None = None
+    logprobs: bool | None = None
+
+
+class GenerateRequest(Generating, frozen=True, kw_only=True):
     """raw: no chat template. An empty prompt loads the model, with keep_alive 0 it unloads it."""
 
-    model: str
-    prompt: str = ""
-    system: str = ""
-    raw: bool = False
-    stream: bool = True
-    options: Options = Options()
-    keep_alive: int | float | str | None = None
-    suffix: str = ""
+    prompt: str | None = None
+    system: str | None = None
+    raw: bool | None = None
+    suffix: str | None = None
     images: list[str] | None = None
-    format: str | dict[str, object] | None = None
+    template: str | None = None
+    context: list[int] | None = None
 
 
-class OllamaChatRequest(msgspec.Struct, frozen=True):
-    model: str
-    messages: list[OllamaMessage] = []
-    stream: bool = True
-    options: Options = Options()
-    keep_alive: int | float | str | None = None
+class OllamaChatRequest(Generating, frozen=True, kw_only=True):
+    messages: list[OllamaMessage] | None = None
     tools: list[dict[str, object]] | None = None
-    format: str | dict[str, object] | None = None
+
+
+class ShowRequest(msgspec.Struct, frozen=True):
+    """`name` is the older word for `model`."""
+
+    model: str = ""
+    name: str = ""
 
 
 class Durations(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -93,7 +119,7 @@ class GenerateAnswer(Durations, frozen=True, kw_only=True, omit_defaults=True):
 class OllamaChatAnswer(Durations, frozen=True, kw_only=True, omit_defaults=True):
     model: str
     created_at: str
-    message: OllamaMessage
+    message: OllamaAnswerMessage
     done: bool
 
 
@@ -115,6 +141,33 @@ class Tag(msgspec.Struct, frozen=True):
 
 class Tags(msgspec.Struct, frozen=True):
     models: list[Tag]
+
+
+class Process(msgspec.Struct, frozen=True):
+    """A loaded model. context_length: tokens of prompt and answer together."""
+
+    name: str
+    model: str
+    size: int
+    size_vram: int
+    digest: str
+    details: Details
+    expires_at: str
+    context_length: int
+
+
+class Processes(msgspec.Struct, frozen=True):
+    models: list[Process]
+
+
+class ShowAnswer(msgspec.Struct, frozen=True):
+    """template is the chat template in the model's file, in Jinja's language (Ollama's own are in Go's)."""
+
+    template: str
+    details: Details
+    model_info: dict[str, str | int]
+    capabilities: list[str]
+    modified_at: str
 
 
 class Version(msgspec.Struct, frozen=True):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
-
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -13,6 +11,7 @@ from tutor.endpoint.asks import chat_ask, completion_ask
 from tutor.endpoint.engine_client import Ask
 from tutor.endpoint.errors import unknown_model
 from tutor.endpoint.formats import ChatFormat, CompletionFormat, Format
+from tutor.endpoint.guard import request_id
 from tutor.endpoint.http import Stream, finish, json_answer, read_json
 from tutor.endpoint.service import Service, arrival, service_of
 
@@ -30,6 +29,8 @@ async def list_models(request: Request) -> Response:
 
 async def get_model(request: Request) -> Response:
     service, name = service_of(request), request.path_params["model"]
+    if not name:  # /v1/models/
+        return await list_models(request)
     if not service.knows(name):
         raise unknown_model(name, service.model_name)
     return json_answer(model_entry(service))
@@ -41,7 +42,7 @@ async def chat_completions(request: Request) -> Response:
     _check_model(service, body.model)
     num_top = (body.top_logprobs or 0) if body.logprobs else None
     answer = ChatFormat(
-        f"chatcmpl-{uuid.uuid4().hex}", service.model_name, service.fingerprint, num_top,
+        f"chatcmpl-{request_id(request)}", service.model_name, service.fingerprint, num_top,
         body.stream_options or s.StreamOptions(),
     )  # fmt: skip
     return await _respond(request, chat_ask(body), answer, bool(body.stream), arrived_at)
@@ -52,15 +53,15 @@ async def completions(request: Request) -> Response:
     body = await read_json(request, s.CompletionRequest)
     _check_model(service, body.model)
     answer = CompletionFormat(
-        f"cmpl-{uuid.uuid4().hex}", service.model_name, service.fingerprint, body.logprobs,
+        f"cmpl-{request_id(request)}", service.model_name, service.fingerprint, body.logprobs,
         body.stream_options or s.StreamOptions(),
     )  # fmt: skip
     return await _respond(request, completion_ask(body), answer, bool(body.stream), arrived_at)
 
 
 def _check_model(service: Service, name: str | None) -> None:
-    """A request that names no model means the one that is served. Raises ApiError (404)."""
-    if name is not None and not service.knows(name):
+    """A request that names no model, or "", means the one that is served. Raises ApiError (404)."""
+    if name and not service.knows(name):
         raise unknown_model(name, service.model_name)
 
 

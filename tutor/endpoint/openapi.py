@@ -15,7 +15,7 @@ from tutor.endpoint.errors import ErrorAnswer
 JSON = "application/json"
 SSE = "text/event-stream"
 NDJSON = "application/x-ndjson"
-PROMETHEUS = "text/plain"
+TEXT = "text/plain"
 REF = "#/components/schemas/{name}"
 
 
@@ -34,8 +34,8 @@ class Operation:
     is_open: bool = False  # needs no key
 
 
-BODY_ERRORS = (400, 413, 503)
-GENERATION_ERRORS = (400, 404, 413, 429, 503)
+BODY_ERRORS = (400, 408, 413, 415, 503)
+GENERATION_ERRORS = (400, 404, 408, 413, 415, 429, 503)
 OPERATIONS = (
     Operation("get", "/v1/models", "The served model, as a list.", {JSON: s.ModelList}, errors=(503,)),
     Operation(
@@ -58,8 +58,14 @@ OPERATIONS = (
         BODY_ERRORS,
     ),
     Operation("get", "/health", "Are requests taken?", {JSON: s.Health}, is_open=True),
-    Operation("get", "/metrics", "Prometheus metrics.", {PROMETHEUS: None}, is_open=True),
+    Operation("get", "/metrics", "Prometheus metrics.", {TEXT: None}, is_open=True),
     Operation("get", "/api/tags", "The served model (Ollama).", {JSON: o.Tags}, None, (503,), o.Problem),
+    Operation("get", "/", "Is a server there?", {TEXT: None}),
+    Operation("get", "/api/ps", "The loaded model (Ollama).", {JSON: o.Processes}, None, (503,), o.Problem),
+    Operation(
+        "post", "/api/show", "What the model's file says (Ollama).", {JSON: o.ShowAnswer}, o.ShowRequest,
+        (404, *BODY_ERRORS), o.Problem
+    ),
     Operation("get", "/api/version", "The version (Ollama).", {JSON: o.Version}, error=o.Problem),
     Operation(
         "post", "/api/generate", "Continue a prompt (Ollama).",
@@ -77,7 +83,9 @@ REASONS = {
     401: "The API key is missing or wrong.",
     403: "The Host or Origin header is not this server's.",
     404: "There is no such model.",
+    408: "The body was not there in time.",
     413: "The body is too large.",
+    415: "The body is compressed.",
     429: "The waiting queue is full; Retry-After says when to come again.",
     503: "The engine does not take requests; Retry-After says when to come again.",
 }

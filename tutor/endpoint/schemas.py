@@ -11,7 +11,9 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+from tutor.endpoint.refused import RefusedFields
+
+Limit = Annotated[int, Meta(ge=-1, le=2**31 - 1)]
 Samples = Annotated[int, Meta(ge=1, le=128)]
 Seed = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Penalty = Annotated[float, Meta(ge=-2.0, le=2.0)]
@@ -22,36 +24,44 @@ TopK = Annotated[int, Meta(ge=-1, le=2**31 - 1)]
 Repetition = Annotated[float, Meta(gt=0.0, le=100.0)]
 StopText = Annotated[str, Meta(min_length=1, max_length=512)]
 Stops = Annotated[list[StopText], Meta(max_length=16)]
-Role = Literal["system", "developer", "user", "assistant"]
+Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
 
 
 class StreamOptions(msgspec.Struct, frozen=True):
     """continuous_usage_stats (vLLM): usage in every chunk."""
 
-    include_usage: bool = False
-    continuous_usage_stats: bool = False
+    include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
 
 
-class TextPart(msgspec.Struct, frozen=True):
-    type: Literal["text"]
-    text: str
+class ContentPart(msgspec.Struct, frozen=True):
+    """Only parts of type "text" can be read; `asks.py` refuses the others by name."""
+
+    type: str
+    text: str | None = None
 
 
 class ChatMessage(msgspec.Struct, frozen=True):
+    """The roles tool and function, and tool_calls, are known so that their refusal can say why."""
+
     role: Role
-    content: str | list[TextPart] | None = None
+    content: str | list[ContentPart] | None = None
     name: str | None = None
+    tool_calls: list[object] | None = None
 
 
 class ResponseFormat(msgspec.Struct, frozen=True):
     type: str = "text"
 
 
-class CommonFields(msgspec.Struct, frozen=True, kw_only=True):
-    """What both ways of asking share. None is the default of the API, which `asks.py` fills in."""
+class CommonFields(RefusedFields, frozen=True, kw_only=True):
+    """What both ways of asking share. None is the default of the API, which `asks.py` fills in.
+
+    max_tokens -1 is as many as fit (llama-server); seed -1 a new one each time (llama-server, vLLM).
+    """
 
     model: str | None = None
-    max_tokens: Count | None = None
+    max_tokens: Limit | None = None
     temperature: Temperature | None = None
     top_p: Share | None = None
     top_k: TopK | None = None
@@ -64,7 +74,7 @@ class CommonFields(msgspec.Struct, frozen=True, kw_only=True):
     presence_penalty: Penalty | None = None
     frequency_penalty: Penalty | None = None
     repetition_penalty: Repetition | None = None
-    ignore_eos: bool = False
+    ignore_eos: bool | None = None
     min_tokens: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
     logit_bias: dict[str, float] | None = None
     user: str | None = None
@@ -72,7 +82,7 @@ class CommonFields(msgspec.Struct, frozen=True, kw_only=True):
 
 class ChatRequest(CommonFields, frozen=True, kw_only=True):
     messages: Annotated[list[ChatMessage], Meta(min_length=1)]
-    max_completion_tokens: Count | None = None
+    max_completion_tokens: Limit | None = None
     logprobs: bool | None = None
     top_logprobs: TopLogprobs | None = None
     response_format: ResponseFormat | None = None
@@ -84,7 +94,7 @@ class CompletionRequest(CommonFields, frozen=True, kw_only=True):
 
     prompt: str | Annotated[list[str | int | list[int]], Meta(min_length=1, max_length=128)]
     logprobs: TopLogprobs | None = None
-    echo: bool = False
+    echo: bool | None = None
     best_of: Samples | None = None
     suffix: str | None = None
 

@@ -75,7 +75,8 @@ class Server:
         on_screen: bool = False,
     ) -> None:
         """Raises ServerError (no key for an open address), ModelNotFound or BrokenModel."""
-        if not is_loopback(options.host) and not options.api_key:
+        key = options.api_key.strip()  # what a file or a variable adds around it is not sent by clients
+        if not is_loopback(options.host) and not key:
             raise ServerError(
                 f"{options.host} can be reached from other machines, so an API key is required: "
                 "--api-key KEY, or the environment variable TUTOR_API_KEY."
@@ -90,7 +91,7 @@ class Server:
             on_death=on_death,
         )  # fmt: skip
         hosts = LOOPBACK_NAMES | {options.host} if is_loopback(options.host) else frozenset()
-        self.service = Service(self.engine, self.observer, name, __version__, options.api_key, hosts)
+        self.service = Service(self.engine, self.observer, name, __version__, key, hosts)
         self.app = make_app(self.service)
         config = uvicorn.Config(
             self.app, log_config=None, log_level="critical" if on_screen else "warning", access_log=False,

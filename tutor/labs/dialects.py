@@ -173,7 +173,7 @@ def _durations(bill: Bill) -> dict[str, Any]:
 
 def _ollama(wire: Wire, text: str, *, done: bool, **durations: Any) -> o.OllamaChatAnswer:
     stamp = datetime.fromtimestamp(wire.created, UTC).isoformat().replace("+00:00", "Z")
-    message = o.OllamaMessage("assistant", text)
+    message = o.OllamaAnswerMessage("assistant", text)
     return o.OllamaChatAnswer(model=wire.model, created_at=stamp, message=message, done=done, **durations)
 
 
