@@ -8,13 +8,11 @@ import statistics
 import numpy as np
 import pytest
 
-from tutor.client.bench.confidence import distribution
 from tutor.client.bench.lengths import LengthError, parse_lengths
 from tutor.client.bench.record import RequestRecord, latency
 from tutor.client.bench.workload import Load, Ratio, arrival_times, fresh_prompts, make_items
 from tutor.client.http import AddressError, base_url, is_loopback, message_of
 from tutor.client.sse import EventParser
-from tutor.metrics.summary import percentile
 
 
 def load(**changes: object) -> Load:
@@ -126,55 +124,14 @@ def test_one_token_and_failures() -> None:
     assert not record(cut=True).ok and not record(error="x").ok and record().ok
 
 
-# --- intervals --------------------------------------------------------------------------------------
-
-
-def test_percentiles_are_those_of_tutor_metrics() -> None:
-    values = [float((i * 37) % 101) for i in range(101)]
-    found = distribution([[v] for v in values], (50.0, 95.0, 99.0))
-    assert found is not None and found.count == 101
-    for q, interval in found.percentiles.items():
-        assert interval.value == percentile(values, q)
-        assert interval.low <= interval.value <= interval.high
-    assert found.mean.value == pytest.approx(50.0)
-    assert found.std == pytest.approx(np.std(values))
-
-
-def test_intervals_cover_the_truth_as_often_as_they_claim() -> None:
-    rng = np.random.default_rng(5)
-    truth = np.log(2)  # median of an exponential
-    hits = 0
-    for i in range(50):
-        found = distribution([[x] for x in rng.exponential(size=60)], (50.0,), seed=i)
-        assert found is not None
-        hits += found.percentiles[50.0].low <= truth <= found.percentiles[50.0].high
-    assert hits >= 42  # 47.5 expected of 50
-
-
-def test_gaps_of_one_answer_stay_together() -> None:
-    """Ten answers, each with gaps all alike: the interval is that of ten values, not of a thousand."""
-    groups = [[float(i)] * 100 for i in range(10)]
-    together = distribution(groups, (50.0,))
-    alone = distribution([[v] for group in groups for v in group], (50.0,))
-    assert together is not None and alone is not None
-    wide, narrow = together.percentiles[50.0], alone.percentiles[50.0]
-    assert wide.high - wide.low >= 3 > narrow.high - narrow.low
-
-
-def test_distributions_at_the_edge() -> None:
-    assert distribution([], (50.0,)) is None
-    assert distribution([[], []], (50.0,)) is None
-    found = distribution([[1.0], []], (50.0, 99.0))
-    assert found is not None
-    assert (found.percentiles[99.0].low, found.percentiles[99.0].high) == (1.0, 1.0)
-
-
 # --- addresses and errors ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("text", "root"),
     [
+        ("http://a:1/v1/chat/completions", "http://a:1"),
+        ("http://a:1/x/v1/models/", "http://a:1/x"),
         ("127.0.0.1:8000", "http://127.0.0.1:8000"),
         (" http://localhost:1/v1/ ", "http://localhost:1"),
         ("https://example.org/api/v1", "https://example.org/api"),
@@ -185,7 +142,20 @@ def test_addresses(text: str, root: str) -> None:
     assert base_url(text) == root
 
 
-@pytest.mark.parametrize("text", ["", "http://", "ftp://a", "http://a:x", "http://a?b=1", "http://a:70000"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "http://",
+        "ftp://a",
+        "http://a:x",
+        "http://a?b=1",
+        "http://a:70000",
+        "http://a b:1",
+        "http://a..b",
+        "80",
+    ],
+)
 def test_what_is_no_address(text: str) -> None:
     with pytest.raises(AddressError, match="not an address"):
         base_url(text)
@@ -201,6 +171,8 @@ def test_loopback_is_known() -> None:
 def test_messages_of_every_shape() -> None:
     assert message_of(b'{"error": {"message": "too  long"}}') == "too long"
     assert message_of(b'{"error": "no such model"}') == "no such model"
-    assert message_of(b'{"detail": "x"}') == '{"detail": "x"}'
-    assert message_of(b"<html>\n502</html>") == "<html> 502</html>"
+    assert message_of(b'{"detail": "x"}') == "x"
+    assert message_of(b'{"detail": [{"loc": 1}]}') == '{"detail": [{"loc": 1}]}'
+    assert message_of(b"<html><style>b {}</style>\n502</html>") == "an HTML page: 502"
+    assert message_of(b"<!DOCTYPE html><title>Not\nfound</title><p>x") == "an HTML page, Not found"
     assert message_of(b"") == "no reason given"

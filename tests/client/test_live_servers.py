@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -22,7 +23,6 @@ from tutor.client.bench.session import Plan, bench
 from tutor.client.bench.workload import Load
 from tutor.client.http import make_client
 from tutor.metrics.latency import RequestLatency, request_latencies
-from tutor.metrics.summary import percentile
 from tutor.trace.codec import read_trace
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -151,22 +151,36 @@ def values(latencies: Sequence[RequestLatency], name: str) -> list[float]:
     return [value for x in latencies for value in PICK[name](x) if value is not None]
 
 
-async def test_the_servers_trace_agrees(served: Served) -> None:
-    """Every percentile within 3 %, or within what the client's own event loop was late by if that is more.
+def in_order_of(sent: Sequence[RequestLatency], arrived: Sequence[RequestLatency]) -> list[RequestLatency]:
+    """What arrived in the order of what was sent: two that leave together can pass one another."""
+    left, ordered = list(arrived), []
+    for one in sent:
+        same = [x for x in left[:2] if x.num_output_tokens == one.num_output_tokens]
+        assert same, f"no request of {one.num_output_tokens} tokens among the next two"
+        left.remove(same[0])
+        ordered.append(same[0])
+    return ordered
 
-    The last test of this module: it stops the server, which completes the trace.
+
+async def test_the_servers_trace_agrees(served: Served) -> None:
+    """Each figure beside the server's own of the same request or gap: half of them differ by less than 3 %,
+    or than the client's event loop was late by if that is more. No answer is seen before it was made.
+
+    Other work on the machine delays single chunks, so the percentiles are compared on a quiet machine, by
+    bench/bench_agreement.py. The last test of this module: it stops the server, which completes the trace.
     """
     result: Result = await bench(Plan(url=served.url, load=small(14), probe=False))
     served.stop()
-    inside = request_latencies(read_trace(served.trace).records)[-14:]
     outside = [latency(record) for record in result.good]
-    assert [x.num_output_tokens for x in inside] == [x.num_output_tokens for x in outside]
+    inside = in_order_of(outside, request_latencies(read_trace(served.trace).records)[-14:])
     floor = max(NOISE, result.run.client.lag_p99)
     for name in PICK:
         mine, theirs = values(outside, name), values(inside, name)
-        assert len(mine) == len(theirs) > 10
-        for q in (10, 25, 50, 75, 90, 95, 99):
-            seen, true = percentile(mine, q), percentile(theirs, q)
-            # TTFT and E2E also hold the way there: the connection, parsing, tokenizing
-            room = max(SHARE * true, floor) + (2 * NOISE if name in ("ttft", "e2e") else 0)
-            assert abs(seen - true) <= room, f"{name} P{q}: {seen * 1e3:.2f} and {true * 1e3:.2f} ms"
+        later = [seen - true for seen, true in zip(mine, theirs, strict=True)]
+        assert len(later) > 10
+        # TTFT and E2E also hold the way there: the connection, parsing, tokenizing
+        whole = name in ("ttft", "e2e")
+        room = max(SHARE * median(theirs), floor) + (2 * NOISE if whole else 0)
+        off = median(abs(x) for x in later)
+        assert off <= room, f"{name}: {off * 1e3:.2f} ms apart in the median, {room * 1e3:.2f} allowed"
+        assert not whole or min(later) > -NOISE

@@ -16,7 +16,8 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding
 class Script:
     """How the next requests are answered. Seconds. `behave(n)` names what befalls the n-th streamed request:
     ok, 500, disconnect, error event, no usage, no finish, hang, stale (closed without
-    an answer) or gathered (chunks in pairs)."""
+    an answer), gathered (chunks in pairs), empty (no text), double (two tokens a chunk), html (no stream),
+    or early (half of the tokens that were asked for)."""
 
     ttft: float = 0.03
     gap: float = 0.01
@@ -102,6 +103,11 @@ class ScriptedServer:
             raise ConnectionError
         if fate == "500":
             return await self._json(writer, 500, {"error": {"message": "out of luck"}})
+        if fate == "html":
+            return await self._html(writer)
+        if fate == "early":
+            asked = asked | {"max_tokens": asked["max_tokens"] // 2}
+            usage = usage | {"completion_tokens": asked["max_tokens"]}
         if script.cached is not None:
             usage = usage | {"prompt_tokens_details": {"cached_tokens": script.cached}}
         chat = "messages" in asked
@@ -110,7 +116,7 @@ class ScriptedServer:
             self._chunk(writer, {"choices": [{"delta": {"role": "assistant", "content": None}}]})
         await asyncio.sleep(max(0.0, script.stall_until - self.now()))
         await asyncio.sleep(script.ttft)
-        for i in range(asked["max_tokens"]):
+        for i in range(0, 0 if fate == "empty" else asked["max_tokens"], 2 if fate == "double" else 1):
             if fate in ("disconnect", "hang", "error event") and i == 2:
                 return await self._break(fate, writer)
             piece = {"delta": {"content": f" w{i}"}} if chat else {"text": f" w{i}"}
@@ -141,6 +147,13 @@ class ScriptedServer:
     @staticmethod
     def _send(writer: asyncio.StreamWriter, data: bytes) -> None:
         writer.write(b"%x\r\n%s\r\n" % (len(data), data))
+
+    @staticmethod
+    async def _html(writer: asyncio.StreamWriter) -> None:
+        body = b"<!doctype html><title>Welcome</title>"
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: %d\r\n\r\n" % len(body))
+        writer.write(body)
+        await writer.drain()
 
     @staticmethod
     async def _json(writer: asyncio.StreamWriter, status: int, answer: dict[str, Any]) -> None:

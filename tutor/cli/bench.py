@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 import sys
 import time
@@ -12,60 +13,29 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tutor.cli.bench_options import Finite, read_key, read_lengths, read_percentiles, read_rate, read_targets
+
 if TYPE_CHECKING:
     from tutor.client.bench.driver import Progress
-    from tutor.client.bench.lengths import Lengths
     from tutor.client.bench.result import Result
     from tutor.client.bench.session import Plan
-    from tutor.metrics.goodput import Targets
 
 FAILED, COULD_NOT_RUN, INTERRUPTED = 1, 3, 130
+WIDEST, NARROWEST = 120, 50
 DEFAULT_CONCURRENCY = 4
+MOST_REQUESTS = 1_000_000
 REDRAW = 0.2
-
-
-def _length(ctx: click.Context, param: click.Parameter, value: str) -> Lengths:
-    from tutor.client.bench.lengths import LengthError, parse_lengths
-
-    try:
-        return parse_lengths(value)
-    except LengthError as error:
-        raise click.BadParameter(str(error)) from error
-
-
-def _percentiles(ctx: click.Context, param: click.Parameter, value: str) -> tuple[float, ...]:
-    try:
-        asked = {float(part) for part in value.split(",")}
-    except ValueError as error:
-        raise click.BadParameter(f"{value!r} is not a list of numbers like 50,95,99.") from error
-    if not all(0 < q <= 100 for q in asked):
-        raise click.BadParameter("a percentile is above 0 and at most 100.")
-    return tuple(sorted(asked))
-
-
-def _targets(ctx: click.Context, param: click.Parameter, value: str | None) -> Targets | None:
-    """`ttft=500,tpot=50` in milliseconds; one that is not named has no limit."""
-    from tutor.metrics.goodput import Targets
-
-    if value is None:
-        return None
-    limits = {"ttft": float("inf"), "tpot": float("inf")}
-    for part in value.split(","):
-        name, _, number = part.partition("=")
-        try:
-            limit = float(number)
-        except ValueError:
-            limit = 0.0
-        if name.strip() not in limits or not limit > 0:
-            raise click.BadParameter(f"{part!r} is not ttft=MS or tpot=MS.")
-        limits[name.strip()] = limit / 1e3
-    return Targets(limits["ttft"], limits["tpot"])
 
 
 @click.command(name="bench", short_help="Load a server and measure its latencies.")
 @click.argument("url")
 @click.option(
-    "-n", "--requests", type=click.IntRange(1), default=64, show_default=True, help="Requests to send."
+    "-n",
+    "--requests",
+    type=click.IntRange(1, MOST_REQUESTS),
+    default=64,
+    show_default=True,
+    help="Requests to send.",
 )
 @click.option(
     "-c",
@@ -77,7 +47,7 @@ def _targets(ctx: click.Context, param: click.Parameter, value: str | None) -> T
 @click.option(
     "-r",
     "--rate",
-    type=click.FloatRange(0, min_open=True),
+    callback=read_rate,
     metavar="R",
     help="Open loop: R requests a second, whether the server keeps up or not.",
 )
@@ -89,13 +59,16 @@ def _targets(ctx: click.Context, param: click.Parameter, value: str | None) -> T
     help="How the requests of an open loop are spaced.",
 )
 @click.option(
-    "--duration", type=click.FloatRange(0, min_open=True), metavar="S", help="Send for at most S seconds."
+    "--duration",
+    type=Finite(0, min_open=True),
+    metavar="S",
+    help="Send for at most S seconds, and at most -n requests.",
 )
 @click.option(
     "-i",
     "--input",
     "input_tokens",
-    callback=_length,
+    callback=read_lengths,
     default="128",
     show_default=True,
     metavar="TOKENS",
@@ -105,7 +78,7 @@ def _targets(ctx: click.Context, param: click.Parameter, value: str | None) -> T
     "-o",
     "--output",
     "output_tokens",
-    callback=_length,
+    callback=read_lengths,
     default="64",
     show_default=True,
     metavar="TOKENS",
@@ -113,7 +86,7 @@ def _targets(ctx: click.Context, param: click.Parameter, value: str | None) -> T
 )
 @click.option(
     "--shared",
-    type=click.FloatRange(0, 1),
+    type=Finite(0, 1),
     default=0.0,
     show_default=True,
     metavar="SHARE",
@@ -125,10 +98,16 @@ def _targets(ctx: click.Context, param: click.Parameter, value: str | None) -> T
 @click.option(
     "--seed", type=click.IntRange(0), default=0, show_default=True, help="Prompts, lengths and times."
 )
-@click.option("--slo", "targets", callback=_targets, metavar="ttft=MS,tpot=MS", help="Targets for goodput.")
+@click.option(
+    "--slo",
+    "targets",
+    callback=read_targets,
+    metavar="ttft=MS,...",
+    help="Targets for goodput: ttft, tpot, e2e.",
+)
 @click.option(
     "--percentiles",
-    callback=_percentiles,
+    callback=read_percentiles,
     default="50,95,99",
     show_default=True,
     metavar="P,...",
@@ -136,8 +115,10 @@ def _targets(ctx: click.Context, param: click.Parameter, value: str | None) -> T
 )
 @click.option("--endpoint", type=click.Choice(["chat", "completions"]), default="chat", show_default=True)
 @click.option("--model", "model_id", metavar="ID", help="Model to ask for (the first that the server lists).")
-@click.option("--api-key", envvar="OPENAI_API_KEY", metavar="KEY", help="Or set OPENAI_API_KEY.")
-@click.option("--temperature", type=click.FloatRange(0), default=0.0, show_default=True)
+@click.option(
+    "--api-key", envvar="OPENAI_API_KEY", callback=read_key, metavar="KEY", help="Or set OPENAI_API_KEY."
+)
+@click.option("--temperature", type=Finite(0), default=0.0, show_default=True)
 @click.option(
     "--stop-at-end/--ignore-eos",
     "stop_at_end",
@@ -147,7 +128,7 @@ def _targets(ctx: click.Context, param: click.Parameter, value: str | None) -> T
 @click.option("--no-cache-probe", is_flag=True, help="Do not send prompts twice before the run.")
 @click.option(
     "--timeout",
-    type=click.FloatRange(0, min_open=True),
+    type=Finite(0, min_open=True),
     default=120.0,
     show_default=True,
     metavar="S",
@@ -187,6 +168,9 @@ def command(
     from tutor.client.http import ClientError
 
     plan = _plan(url, asked)
+    if save is not None and (hindrance := _hindrance(save)):
+        click.echo(f"Cannot write {save}: {hindrance}.", err=True)
+        ctx.exit(COULD_NOT_RUN)
     show = _Progress(enabled=sys.stderr.isatty())
     try:
         result = asyncio.run(bench(plan, show.say, show.change))
@@ -250,12 +234,20 @@ def _print(result: Result, as_json: bool, details: bool, *, ascii_only: bool, no
     if as_json:
         click.echo(json.dumps(to_json(result, details=details), indent=2))
         return
-    click.echo(report(result))
-    drawn = (
-        "" if no_plot else plot(result, min(shutil.get_terminal_size().columns, 120), ascii_only=ascii_only)
-    )
+    width = min(shutil.get_terminal_size().columns, WIDEST)
+    click.echo(report(result, max(width - 1, NARROWEST)))
+    drawn = "" if no_plot else plot(result, width, ascii_only=ascii_only)
     if drawn:
         click.echo(f"\n{drawn}")
+
+
+def _hindrance(path: Path) -> str:
+    """Why the file could not be written; better known before the run than after it."""
+    if not path.parent.is_dir():
+        return f"there is no directory {path.parent}"
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        return "permission denied"
+    return ""
 
 
 def _write(result: Result, details: bool, path: Path) -> bool:
@@ -287,7 +279,8 @@ class _Progress:
 
     def say(self, sentence: str) -> None:
         if self._enabled:
-            click.echo(f"\r\x1b[K{sentence[:78]}", nl=False, err=True)
+            room = max(10, shutil.get_terminal_size().columns - 1)
+            click.echo(f"\r\x1b[K{sentence[:room]}", nl=False, err=True)
 
     def change(self, progress: Progress) -> None:
         now = time.monotonic()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import msgspec
@@ -10,17 +11,19 @@ from tutor.metrics.latency import RequestLatency
 
 
 class Targets(msgspec.Struct, frozen=True):
-    """Upper limits in seconds (service-level objectives)."""
+    """Upper limits in seconds (service-level objectives); infinite where there is none."""
 
-    ttft: float
-    tpot: float
+    ttft: float = math.inf
+    tpot: float = math.inf
+    e2e: float = math.inf
 
 
 def meets(latency: RequestLatency, targets: Targets) -> bool:
-    """Whether a request finished and met both targets; one token has no TPOT to miss."""
+    """Whether a request finished and met all targets; one token has no TPOT to miss."""
     if latency.finish_reason not in ("stop", "length") or latency.ttft is None:
         return False
-    return latency.ttft <= targets.ttft and (latency.tpot is None or latency.tpot <= targets.tpot)
+    limited = ((latency.tpot, targets.tpot), (latency.e2e, targets.e2e))
+    return latency.ttft <= targets.ttft and all(x is None or x <= limit for x, limit in limited)
 
 
 def goodput(latencies: Sequence[RequestLatency], targets: Targets, span: float) -> float:

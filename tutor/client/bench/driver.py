@@ -63,6 +63,7 @@ class Driver:
         self._in_flight = 0
         self._most = 0
         self._tokens = 0
+        self._failed = 0
         self._stop = asyncio.Event()
         self._started = 0.0
 
@@ -71,9 +72,9 @@ class Driver:
 
     @property
     def progress(self) -> Progress:
-        failed = sum(bool(record.error) for record in self._records)
         seconds = time.perf_counter() - self._started
-        return Progress(len(self._records), failed, self._in_flight, len(self._items), self._tokens, seconds)
+        done, planned = len(self._records), len(self._items)
+        return Progress(done, self._failed, self._in_flight, planned, self._tokens, seconds)
 
     async def run(self, on_change: Callable[[Progress], None] | None = None) -> Run:
         self._on_change = on_change
@@ -111,6 +112,7 @@ class Driver:
         record = await ask(self._client, self._target, item.prompt, item.max_tokens, item.index, planned_at)
         self._in_flight -= 1
         self._tokens += record.num_output_tokens
+        self._failed += bool(record.error)
         self._records.append(record)
         if self._on_change is not None:
             self._on_change(self.progress)

@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 SHAPES = "100 (fixed), 50-200 (uniform) or 100~20 (normal: mean~standard deviation)"
+LONGEST = 2_000_000  # tokens; longer than any context so far
 _FIXED = re.compile(r"(\d+)$")
 _UNIFORM = re.compile(r"(\d+)-(\d+)$")
 _NORMAL = re.compile(r"(\d+)~(\d+)$")
@@ -55,4 +56,6 @@ def parse_lengths(text: str) -> Lengths:
         raise LengthError(f"{text!r} is not a length. Give {SHAPES}.")
     if lengths.a < 1 or (lengths.kind == "uniform" and lengths.b < lengths.a):
         raise LengthError(f"{text!r} is not a length of 1 token or more. Give {SHAPES}.")
+    if lengths.longest > LONGEST:
+        raise LengthError(f"{text!r} goes beyond {LONGEST:,} tokens.")
     return lengths

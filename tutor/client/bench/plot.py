@@ -20,7 +20,7 @@ def plot(result: Result, width: int, *, ascii_only: bool = False) -> str:
     return "\n".join(f"{a:<{half}}  {b}".rstrip() for a, b in zip(left, right, strict=True))
 
 
-def _curve(title: str, values: list[float] | list[int], width: int, ascii_only: bool) -> str:
+def _curve(title: str, values: list[float], width: int, ascii_only: bool) -> str:
     import plotext  # type: ignore[import-untyped]
 
     figure = plotext.figure

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import statistics
+from collections.abc import Callable
 
 import httpx2
 import msgspec
@@ -47,23 +48,46 @@ class CacheProbe(msgspec.Struct, frozen=True):
         return self.second_ttft < self.first_ttft / 2
 
 
+def _refused(response: httpx2.Response) -> Refused:
+    """With what to try next, where the status tells."""
+    message = message_of(response.content)
+    advice = {
+        401: "Give its key with --api-key or in OPENAI_API_KEY.",
+        403: "Give its key with --api-key or in OPENAI_API_KEY.",
+        404: f"Asked for {response.url.path}: is this an OpenAI-compatible server, and its root?",
+    }.get(response.status_code)
+    if response.history:
+        advice = f"The address leads on to {response.url}: give that one."
+    if advice and not (response.status_code == 404 and "model" in message):
+        message = f"{message.rstrip('.')}. {advice}"
+    return Refused(response.status_code, message)
+
+
 async def find_model_id(client: httpx2.AsyncClient) -> str:
     """The first model that the server lists. ClientError when it lists none or cannot be asked."""
+    models = await list_models(client)
+    if not models:
+        raise ClientError("The server lists no model. Name one with --model.")
+    return models[0]
+
+
+async def list_models(client: httpx2.AsyncClient) -> tuple[str, ...]:
+    """What the server says it serves. ClientError when it cannot be asked."""
     try:
         response = await fetch(client, "/v1/models")
     except httpx2.HTTPError as error:
         raise Unreachable(f"{client.base_url}: {why(error)}.") from error
+    if response.history:
+        raise ClientError(f"{client.base_url} leads on to {response.url}. Give the address that it leads to.")
     if response.status_code != 200:
-        raise Refused(response.status_code, message_of(response.content))
+        raise _refused(response)
     try:
         models = msgspec.json.decode(response.content, type=_Models)
     except msgspec.DecodeError as error:
         raise ClientError(
             "/v1/models gave no list of models: is this an OpenAI-compatible server?"
         ) from error
-    if not models.data:
-        raise ClientError("The server lists no model. Name one with --model.")
-    return models.data[0].id
+    return tuple(model.id for model in models.data)
 
 
 async def _count(client: httpx2.AsyncClient, target: Target, prompt: str) -> int | None:
@@ -76,7 +100,7 @@ async def _count(client: httpx2.AsyncClient, target: Target, prompt: str) -> int
     except httpx2.HTTPError as error:
         raise Unreachable(f"{client.base_url}: {why(error)}.") from error
     if response.status_code != 200:
-        raise Refused(response.status_code, message_of(response.content))
+        raise _refused(response)
     try:
         whole = msgspec.json.decode(response.content, type=_Whole)
     except msgspec.DecodeError as error:
@@ -110,26 +134,46 @@ async def measure_ratio(client: httpx2.AsyncClient, target: Target, load: Load) 
     return Ratio(per_word, few - per_word * FEW_WORDS)
 
 
+async def _ask(
+    client: httpx2.AsyncClient, target: Target, prompt: str, max_tokens: int, index: int = 0
+) -> RequestRecord:
+    """As `ask`, but Ctrl-C ends the preparation: `ask` itself makes it a record that is cut."""
+    record = await ask(client, target, prompt, max_tokens, index)
+    if record.cut:
+        raise asyncio.CancelledError
+    return record
+
+
 async def warm_up(
-    client: httpx2.AsyncClient, target: Target, load: Load, ratio: Ratio
+    client: httpx2.AsyncClient,
+    target: Target,
+    load: Load,
+    ratio: Ratio,
+    on_done: Callable[[int], None] | None = None,
 ) -> tuple[RequestRecord, ...]:
     """`load.warmup` requests like those of the run, as many at a time as the run will have. The first goes
     alone when the prompts share a beginning: those that come with it could not find it cached.
 
-    ClientError when all of them fail: the run would, too.
+    `on_done` is told how many are done. ClientError when all of them fail: the run would, too.
     """
     prompts = warm_prompts(load, ratio)
+    done = 0
     room = asyncio.Semaphore(load.concurrency or max(1, load.warmup))
 
     async def one(index: int, prompt: str) -> RequestRecord:
+        nonlocal done
         async with room:
-            return await ask(client, target, prompt, load.output_tokens.longest, index)
+            record = await _ask(client, target, prompt, load.output_tokens.longest, index)
+        done += 1
+        if on_done is not None:
+            on_done(done)
+        return record
 
     alone = 1 if load.shared else 0
     records = [await one(i, prompt) for i, prompt in enumerate(prompts[:alone])]
     records += await asyncio.gather(*(one(i, prompt) for i, prompt in enumerate(prompts[alone:], alone)))
     if records and all(record.error for record in records):
-        raise ClientError(f"No warm-up request succeeded. The first failure: {records[0].error}.")
+        raise ClientError(f"No warm-up request succeeded. The first failure: {records[0].error.rstrip('.')}.")
     return tuple(records)
 
 
@@ -141,7 +185,7 @@ async def probe_cache(
     cached: list[int | None] = []
     for prompt in fresh_prompts(load, ratio, PROBES, purpose=2):
         for again in (0, 1):
-            record = await ask(client, target, prompt, 2)
+            record = await _ask(client, target, prompt, 2)
             ttft = latency(record).ttft
             if not record.ok or ttft is None:
                 return None

@@ -51,12 +51,13 @@ def latency(record: RequestRecord, *, since_plan: bool = False) -> RequestLatenc
     """The request's latencies. With `since_plan` they begin when it was due, not when it left: a client that
     sends late then does not hide the wait [Tene, "coordinated omission"].
 
-    A chunk may carry several tokens; then there are fewer gaps than tokens - 1.
+    A chunk may carry several tokens; then there are fewer gaps than tokens - 1. An answer without any text
+    has an E2E and no TTFT.
     """
     start = record.planned_at if since_plan else record.sent_at
     times = record.token_times
     ttft = times[0] - start if times else None
-    e2e = record.finished_at - start if record.finished_at is not None and times else None
+    e2e = record.finished_at - start if record.finished_at is not None else None
     count = record.num_output_tokens
     tpot = None
     if e2e is not None and ttft is not None and count > 1:

@@ -18,14 +18,19 @@ from tutor.metrics.summary import percentile
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured, where, and how the figures were asked for."""
+    """What was measured, where, and how the figures were asked for.
+
+    `template_tokens`: what the chat template adds to each prompt, about; None when the server counts no
+    prompt tokens.
+    """
 
     url: str
     target: Target
     load: Load
     percentiles: tuple[float, ...] = (50.0, 95.0, 99.0)
     targets: Targets | None = None
-    counts_tokens: bool = True
+    template_tokens: float | None = None
+    listed_models: tuple[str, ...] = ()
     probe: CacheProbe | None = None
 
 
@@ -56,7 +61,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     `tpot` is (E2E - TTFT) / (n - 1), `e2e_per_token` is E2E / n: other clients call that one TPOT.
     `planned_ttft` and `planned_e2e` begin when a request was due instead of when it left.
-    `lateness` holds how late each request left. `num_cut` counts those cut off by an interruption.
+    `lateness` holds how late each request left, `queue_time` is that of the good ones. `num_cut` counts those
+    cut off by an interruption. Each distribution has the median, asked for or not.
     """
 
     setup: Setup
@@ -75,6 +81,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     planned_e2e: Distribution | None
     rates: Rates
     cache: Cache
+    queue_time: Distribution | None
     lateness: tuple[float, ...]
     coalesced_share: float
     tokens_per_chunk: float
@@ -88,15 +95,14 @@ def make_result(setup: Setup, run: Run) -> Result:
     good = [record for record in run.records if record.ok]
     measured = [latency(record) for record in good]
     planned = [latency(record, since_plan=True) for record in good]
-    seed = setup.load.seed
+    percentiles = sorted({50.0, *setup.percentiles})
 
     def of(
         pick: Callable[[RequestLatency], Sequence[float]], of_whom: Sequence[RequestLatency]
     ) -> Distribution | None:
-        return distribution([pick(x) for x in of_whom], setup.percentiles, seed)
+        return distribution([pick(x) for x in of_whom], percentiles)
 
     chunks = sum(len(record.token_times) for record in good)
-    num_output = sum(record.num_output_tokens for record in good)
     return Result(
         setup=setup,
         run=run,
@@ -104,20 +110,25 @@ def make_result(setup: Setup, run: Run) -> Result:
         failed=sum(bool(record.error) for record in run.records),
         num_cut=sum(record.cut for record in run.records),
         num_input_tokens=sum(record.num_input_tokens or 0 for record in good),
-        num_output_tokens=num_output,
+        num_output_tokens=sum(record.num_output_tokens for record in good),
         ttft=of(lambda x: _known(x.ttft), measured),
         tpot=of(lambda x: _known(x.tpot), measured),
-        e2e_per_token=of(lambda x: _known(x.e2e and x.e2e / x.num_output_tokens), measured),
+        e2e_per_token=of(_per_token, measured),
         itl=of(lambda x: x.itl, measured),
         e2e=of(lambda x: _known(x.e2e), measured),
         planned_ttft=of(lambda x: _known(x.ttft), planned),
         planned_e2e=of(lambda x: _known(x.e2e), planned),
         rates=_rates(setup, run, good, measured),
         cache=_cache(good),
+        queue_time=distribution([(record.lateness,) for record in good], percentiles),
         lateness=tuple(record.lateness for record in run.records),
         coalesced_share=sum(record.coalesced for record in good) / max(1, chunks - len(good)),
-        tokens_per_chunk=num_output / chunks if chunks else 0.0,
+        tokens_per_chunk=sum(x.num_output_tokens for x in good if x.token_times) / max(1, chunks),
     )
+
+
+def _per_token(x: RequestLatency) -> tuple[float, ...]:
+    return () if x.e2e is None or not x.num_output_tokens else (x.e2e / x.num_output_tokens,)
 
 
 def _known(value: float | None) -> tuple[float, ...]:
@@ -159,15 +170,31 @@ def tokens_by_second(run: Run) -> list[float]:
     return seconds
 
 
-def in_flight_by_second(run: Run) -> list[int]:
-    """Requests that were in flight at some moment of each whole second."""
+def in_flight_by_second(run: Run) -> list[float]:
+    """Requests in flight, on average over each whole second of the run; the last second is cut short."""
+    inside = [0.0] * (int(run.duration) + 1)
+    for record in run.records:
+        begin = max(0.0, record.sent_at - run.started_at)
+        end = min(run.duration, _ended(record) - run.started_at)
+        for second in range(int(begin), min(len(inside) - 1, int(end)) + 1):
+            inside[second] += max(0.0, min(second + 1, end) - max(second, begin))
+    lengths = [min(1.0, run.duration - second) for second in range(len(inside))]
+    return [x / length if length > 0 else 0.0 for x, length in zip(inside, lengths, strict=True)]
+
+
+def seen_by_second(run: Run) -> list[int]:
+    """Requests that were in flight at some moment of each whole second: more than were there at once."""
     counts = [0] * (int(run.duration) + 1)
     for record in run.records:
-        last = record.finished_at or (record.token_times[-1] if record.token_times else record.sent_at)
-        first = int(record.sent_at - run.started_at)
-        for second in range(max(0, first), min(len(counts) - 1, int(last - run.started_at)) + 1):
+        first, last = (int(at - run.started_at) for at in (record.sent_at, _ended(record)))
+        for second in range(max(0, first), min(len(counts) - 1, last) + 1):
             counts[second] += 1
     return counts
+
+
+def _ended(record: RequestRecord) -> float:
+    """When a request ended, or was last heard of."""
+    return record.finished_at or (record.token_times[-1] if record.token_times else record.sent_at)
 
 
 def late_p99(result: Result) -> float:

@@ -97,11 +97,13 @@ class _Reader:
         self.usage = Usage()
         self.cached: int | None = None
         self.coalesced = 0
+        self.begun = False
         self.done = False
         self.error = ""
 
     def take(self, events: list[bytes], now: float) -> None:
         for event in events:
+            self.begun = True
             if event == b"[DONE]":
                 self.done = True
                 continue
@@ -133,9 +135,7 @@ class _Reader:
         """Why a stream that came to its end is no answer, or nothing."""
         if self.error:
             return self.error
-        if self.finished_at is None:
-            return "the stream ended without a finish reason"
-        return "" if self.times else "the answer has no text"
+        return "the stream ended without a finish reason" if self.finished_at is None else ""
 
     def record(self, index: int, planned_at: float, sent_at: float, **fields: object) -> RequestRecord:
         counted = self.usage.completion_tokens
@@ -184,6 +184,9 @@ async def ask(
                 async for received in response.aiter_raw():
                     now = time.perf_counter()
                     reader.take(parser.feed(received), now)
+                if not reader.begun:
+                    kind = response.headers.get("Content-Type", "no content type")
+                    reader.error = f"the answer is not a stream of events but {kind}"
         finally:
             await response.aclose()
     except httpx2.HTTPError as error:

@@ -1,11 +1,12 @@
 """The result as JSON with the keys of `vllm bench serve` (vllm/benchmarks/serve.py), so that files compare.
 
-What that tool does not have stands under "tutor". One figure can differ: its percentiles interpolate between
-two values, ours are nearest-rank.
+What that tool does not have stands under "tutor". Known differences are in docs/benchmarking.md.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -13,7 +14,8 @@ import msgspec
 from tutor.client.bench.confidence import Distribution, Interval
 from tutor.client.bench.findings import findings
 from tutor.client.bench.record import latency
-from tutor.client.bench.result import Result, in_flight_by_second, late_p99, tokens_by_second
+from tutor.client.bench.result import Result, in_flight_by_second, late_p99, seen_by_second, tokens_by_second
+from tutor.metrics.goodput import Targets
 
 Json = dict[str, object]
 TPOT = "(E2E - TTFT) / (n - 1), per request, as in vllm bench serve"
@@ -44,28 +46,37 @@ def as_json(result: Result, *, details: bool = False, date: datetime | None = No
         "output_throughput": rates.output_tokens,
         "total_token_throughput": rates.all_tokens,
         "max_output_tokens_per_s": rates.most_output_tokens,
-        "max_concurrent_requests": result.run.most_in_flight,
+        "max_concurrent_requests": max(seen_by_second(result.run), default=0),
     }
     latencies = {"ttft": result.ttft, "tpot": result.tpot, "itl": result.itl, "e2el": result.e2e}
+    if load.rate is not None and load.concurrency is not None:
+        latencies |= {
+            "client_queue_time": result.queue_time,
+            "e2el_including_client_queue": result.planned_e2e,
+        }
     for name, spread in latencies.items():
-        answer |= _figures(name, spread)
+        answer |= _figures(name, spread, result.setup.percentiles)
     if details:
         answer |= _lists(result)
     answer["tutor"] = _own(result)
     return answer
 
 
-def _figures(name: str, spread: Distribution | None) -> Json:
+def _figures(name: str, spread: Distribution | None, asked: Sequence[float]) -> Json:
     """vLLM writes zeros where no request has the figure; we write null."""
     if spread is None:
-        return {f"{word}_{name}_ms": None for word in ("mean", "median", "std")}
-    median = spread.percentiles.get(50.0)
+        words = ("mean", "median", "std", *(f"p{_word(q)}" for q in asked))
+        return {f"{word}_{name}_ms": None for word in words}
     return {
         f"mean_{name}_ms": spread.mean.value * 1e3,
-        f"median_{name}_ms": median.value * 1e3 if median else None,
+        f"median_{name}_ms": spread.percentiles[50.0].value * 1e3,
         f"std_{name}_ms": spread.std * 1e3,
-        **{f"p{q:g}_{name}_ms": x.value * 1e3 for q, x in spread.percentiles.items()},
+        **{f"p{_word(q)}_{name}_ms": spread.percentiles[q].value * 1e3 for q in asked},
     }
+
+
+def _word(q: float) -> str:
+    return f"{q:.12g}"
 
 
 def _lists(result: Result) -> Json:
@@ -86,14 +97,23 @@ def _lists(result: Result) -> Json:
 
 
 def _interval(x: Interval) -> Json:
-    return {"value": x.value * 1e3, "low": x.low * 1e3, "high": x.high * 1e3}
+    low, high = (None if bound is None else bound * 1e3 for bound in (x.low, x.high))
+    return {"value": x.value * 1e3, "low": low, "high": high}
 
 
 def _confidence(spread: Distribution | None) -> Json | None:
     if spread is None:
         return None
     found: Json = {"n": spread.count, "mean_ms": _interval(spread.mean)}
-    return found | {f"p{q:g}_ms": _interval(x) for q, x in spread.percentiles.items()}
+    return found | {f"p{_word(q)}_ms": _interval(x) for q, x in spread.percentiles.items()}
+
+
+def _targets(targets: Targets | None) -> Json | None:
+    """Milliseconds, as `--slo` takes them; null where there is no limit."""
+    if targets is None:
+        return None
+    limits = {"ttft_ms": targets.ttft, "tpot_ms": targets.tpot, "e2el_ms": targets.e2e}
+    return {name: limit * 1e3 if math.isfinite(limit) else None for name, limit in limits.items()}
 
 
 def _own(result: Result) -> Json:
@@ -113,7 +133,8 @@ def _own(result: Result) -> Json:
             "itl": "gaps between chunks with text, of all requests together",
             "e2el": "sending to the chunk with the finish reason",
             "percentiles": "nearest-rank",
-            "intervals": "95 %, bootstrap over requests",
+            "intervals": "95 %; percentiles by order statistics, means by Student's t, requests taken as "
+            "independent; null: so few requests have no bound on that side",
         },
         "confidence": {
             "ttft": _confidence(result.ttft),
@@ -124,7 +145,8 @@ def _own(result: Result) -> Json:
             "ttft_from_due_time": _confidence(result.planned_ttft),
             "e2el_from_due_time": _confidence(result.planned_e2e),
         },
-        "goodput_targets": msgspec.to_builtins(setup.targets),
+        "goodput_targets": _targets(setup.targets),
+        "most_in_flight": run.most_in_flight,
         "average_concurrency": result.rates.concurrency,
         "cached_prompt_tokens": result.cache.cached,
         "cache_probe": msgspec.to_builtins(setup.probe),

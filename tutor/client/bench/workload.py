@@ -72,12 +72,17 @@ def arrival_times(arrivals: str, rate: float, count: int, rng: np.random.Generat
     return [float(at) for at in np.cumsum(gaps)]
 
 
+def wished_lengths(load: Load) -> tuple[list[int], list[int]]:
+    """Tokens of each prompt and of each answer, as the load asks for them."""
+    rng = np.random.default_rng([load.seed, 0])
+    return load.input_tokens.draw(load.requests, rng), load.output_tokens.draw(load.requests, rng)
+
+
 def make_items(load: Load, ratio: Ratio) -> tuple[Item, ...]:
     """All requests of a run. Lengths, words and times have generators of their own, so that a change of the
     rate leaves the prompts as they were."""
-    length_rng, word_rng, time_rng = (np.random.default_rng([load.seed, n]) for n in range(3))
-    inputs = load.input_tokens.draw(load.requests, length_rng)
-    outputs = load.output_tokens.draw(load.requests, length_rng)
+    word_rng, time_rng = (np.random.default_rng([load.seed, n]) for n in (1, 2))
+    inputs, outputs = wished_lengths(load)
     pool = _words(load.input_tokens.longest, np.random.default_rng([load.seed, 3]))
     times: list[float | None] = [None] * load.requests
     if load.arrivals != "closed":
