@@ -54,7 +54,7 @@ def test_states_follow_the_journal(run: Run, journal: Journal) -> None:
     assert "✓ done" in rows["root"]
     assert "◆ ready" in rows["leaf"]  # its other need is not written and does not block
     assert "· not written yet" in rows["gap"]
-    assert "1 of 5 lessons done. 4 are written so far. Next: tutor lesson twin" in output
+    assert "1 of 5 lessons done, 4 written so far. Next: tutor lesson twin" in output
 
 
 def test_list_journals_nothing(run: Run, journal: Journal) -> None:

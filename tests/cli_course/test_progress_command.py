@@ -38,14 +38,14 @@ def _work(journal: Journal) -> None:
 def test_nothing_begun(run: Run, journal: Journal) -> None:
     result = run("progress")
     assert result.exit_code == 0
-    assert result.stdout.startswith("0 of 5 lessons done. 4 are written so far.\nNothing begun yet.")
+    assert result.stdout.startswith("0 of 5 lessons done, 4 written so far.\nNothing begun yet.")
     assert not journal.folder.exists()
 
 
 def test_what_was_done_lesson_by_lesson(run: Run, journal: Journal) -> None:
     _work(journal)
     lines = run("progress").stdout.splitlines()
-    assert lines[0] == "1 of 5 lessons done. 4 are written so far."
+    assert lines[0] == "1 of 5 lessons done, 4 written so far."
     assert lines[2] == (
         "root  ✓ done         opened 2 times, 1 of 2 predictions right, 1 lab run, "
         "exercise passed at attempt 2, 1 hint, solution shown"

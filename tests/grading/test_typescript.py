@@ -112,6 +112,26 @@ async def test_every_body_gets_its_verdict(
     assert (await judge.verdict("sum", sums / "sum" / "typescript" / "solution.ts")).passed
 
 
+HOARDS = {
+    "heap": "const all = []; for (;;) all.push(new Array(1e6).fill(all.length));",
+    "buffers": "const all = []; for (;;) all.push(new Uint8Array(2 ** 26).fill(1));",
+}
+
+
+@pytest.mark.parametrize("what", HOARDS)
+async def test_memory_ends_a_call_long_before_its_time(
+    judge: JudgeClient, sums: Path, tmp_path: Path, what: str
+) -> None:
+    """With a minute for a call, only the limit of memory can be what ends it. The sentence says so."""
+    path = tmp_path / "total.ts"
+    path.write_text(TOTAL.format(body=HOARDS[what]))
+    verdict = await judge.verdict("sum", path, call_seconds=60.0)
+    said = verdict.checks[0].message
+    assert verdict.status in ("error", "fail") and verdict.seconds < 30.0, verdict
+    assert ("memory limit" if what == "heap" else "RangeError: Array buffer") in said, said
+    assert (await judge.verdict("sum", sums / "sum" / "typescript" / "solution.ts")).passed
+
+
 async def test_a_stack_starts_at_the_learners_line(judge: JudgeClient, tmp_path: Path) -> None:
     path = tmp_path / "total.ts"
     path.write_text("type N = number;\nexport function total(n: N[]): N {\n  return (n as any).x.y;\n}\n")

@@ -2,58 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import cache, partial
 
 import numpy as np
 import pytest
+from lab_kit import at, last, record, text
 
-from tutor.labs.child import make_producer
 from tutor.labs.registry import get_kind
-from tutor.llama.model import Model, find_model
+from tutor.llama.model import Model
 from tutor.llama.reference import ReferenceModel
-from tutor.trace.playback import Playback
 from tutor.trace.store import TraceStore
 from tutor.trace.views import LabView
 from tutor.ui.widgets.panels import make_panel
 from tutor.ui.widgets.panels.attention import position_story
-from tutor.ui.widgets.panels.base import Picture, line_width
+from tutor.ui.widgets.panels.base import line_width
 
 Run = Callable[..., TraceStore]
 
 
 @pytest.fixture(scope="module")
-def run() -> Iterator[Run]:
+def run(model: Model) -> Run:
     """Runs the lab to its end, once for each set of knobs."""
-    kind = get_kind("attention")
-    done: dict[str, TraceStore] = {}
-    with Model.load(find_model()) as model:
-
-        def make(**given: object) -> TraceStore:
-            key = repr(sorted(given.items()))
-            if key not in done:
-                stores: list[TraceStore] = []
-                producer = make_producer(kind, model, kind.settings(given), lambda r: stores[0].append(r))
-                stores.append(TraceStore(producer.header))
-                while producer.step():
-                    pass
-                done[key] = stores[0]
-            return done[key]
-
-        yield make
-
-
-def last(store: TraceStore) -> LabView:
-    return Playback(store).view
-
-
-def at(store: TraceStore, step: int) -> LabView:
-    playback = Playback(store, follow=False)
-    playback.seek(step)
-    return playback.view
-
-
-def text(picture: Picture) -> str:
-    return "\n".join("".join(run for run, _ in line).rstrip() for line in picture.lines) + "\n" + picture.note
+    return cache(partial(record, model, "attention"))
 
 
 @pytest.mark.parametrize(("layer", "head"), [(0, 0), (13, 8), (29, 4)])

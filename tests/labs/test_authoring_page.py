@@ -8,12 +8,10 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from lab_kit import last, record
 
 from tutor.labs import registry
-from tutor.labs.child import make_producer
-from tutor.llama.model import Model, find_model
-from tutor.trace.playback import Playback
-from tutor.trace.store import TraceStore
+from tutor.llama.model import Model
 from tutor.trace.views import LabView
 from tutor.ui.widgets.panels import make_panel
 
@@ -35,23 +33,16 @@ def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def run(model: Model, kind_id: str, **given: object) -> LabView:
-    kind = registry.get_kind(kind_id)
-    stores: list[TraceStore] = []
-    producer = make_producer(kind, model, kind.settings(given), lambda record: stores[0].append(record))
-    stores.append(TraceStore(producer.header))
-    while producer.step():
-        pass
-    view = Playback(stores[0]).view
-    assert all("cells" in line for line in kind.plain(view).splitlines()[1:])
+    view = last(record(model, kind_id, **given))
+    assert all("cells" in line for line in registry.get_kind(kind_id).plain(view).splitlines()[1:])
     return view
 
 
-def test_the_lab_of_the_page_runs_and_so_does_its_test(module: ModuleType) -> None:
-    with Model.load(find_model()) as model:
-        names = {"run": run, "Model": Model}
-        exec(compile(blocks()[1], str(PAGE), "exec"), names)
-        names["test_contexts_come_in_steps_of_256"](model)
-        view = run(model, "buffers", n_ctx=300)
+def test_the_lab_of_the_page_runs_and_so_does_its_test(module: ModuleType, model: Model) -> None:
+    names = {"run": run, "Model": Model}
+    exec(compile(blocks()[1], str(PAGE), "exec"), names)
+    names["test_contexts_come_in_steps_of_256"](model)
+    view = run(model, "buffers", n_ctx=300)
     assert [buffer.num_cells for buffer in view.buffers] == [256, 512]
     gaps = [abs(buffer.measured_bytes - buffer.formula_bytes) for buffer in view.buffers]
     assert max(gaps) < 0.006 * 2**20  # the log has two decimals of a MiB

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 import pytest
+from lab_kit import last, record
 
 from tutor.labs.child import make_producer
 from tutor.labs.registry import get_kind
-from tutor.llama.model import Model, find_model
+from tutor.llama.model import Model
 from tutor.llama.reference import ReferenceModel
 from tutor.llama.sampler import softmax
-from tutor.trace.playback import Playback
-from tutor.trace.store import TraceStore
 from tutor.trace.views import LabView
 
 ITALY = "The capital of Italy is"
@@ -22,28 +22,12 @@ Run = Callable[..., LabView]
 
 
 @pytest.fixture(scope="module")
-def model() -> Iterator[Model]:
-    with Model.load(find_model()) as loaded:
-        yield loaded
-
-
-@pytest.fixture(scope="module")
 def run(model: Model) -> Run:
     """The view at the end of a run, once for each set of knobs."""
-    kind = get_kind("forward")
-    done: dict[str, LabView] = {}
 
+    @cache
     def make(**given: object) -> LabView:
-        key = repr(sorted(given.items()))
-        if key not in done:
-            stores: list[TraceStore] = []
-            producer = make_producer(kind, model, kind.settings(given), lambda r: stores[0].append(r))
-            stores.append(TraceStore(producer.header))
-            while producer.step():
-                pass
-            done[key] = Playback(stores[0]).view
-            assert kind.plain(done[key])
-        return done[key]
+        return last(record(model, "forward", **given))
 
     return make
 

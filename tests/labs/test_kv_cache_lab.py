@@ -2,50 +2,23 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
-from types import SimpleNamespace
-
 import pytest
+from lab_kit import cpu_clock, last, lines, record
 
-from tutor.labs.child import make_producer
 from tutor.labs.kv_cache import CACHED, TWIN, positions
-from tutor.labs.registry import get_kind
-from tutor.llama.model import Model, find_model
+from tutor.llama.model import Model
 from tutor.llama.reference import ReferenceModel
 from tutor.metrics.growth import growth, token_times
 from tutor.trace.events import TokenTimed
-from tutor.trace.playback import Playback
-from tutor.trace.store import TraceStore
 from tutor.trace.views import LabView
 from tutor.ui.widgets.panels import make_panel
 
 SETTINGS: dict[str, object] = {"max_tokens": 3, "far": 512, "samples": 3}
 
 
-@pytest.fixture(scope="module")
-def model() -> Iterator[Model]:
-    with Model.load(find_model()) as loaded:
-        yield loaded
-
-
-def run(model: Model, steps: int = 1000, **given: object) -> LabView:
-    kind = get_kind("kv-cache")
-    stores: list[TraceStore] = []
-    producer = make_producer(kind, model, kind.settings(given), lambda record: stores[0].append(record))
-    stores.append(TraceStore(producer.header))
-    while steps and producer.step():
-        steps -= 1
-    view = Playback(stores[0]).view
-    assert kind.plain(view)
-    return view
-
-
 def quiet_run(model: Model) -> LabView:
-    """A run on the process's own CPU clock, which stands still while other processes have the core."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tutor.labs.kv_cache.time", SimpleNamespace(perf_counter=time.process_time))
-        return run(model, **SETTINGS)
+    with cpu_clock("tutor.labs.kv_cache"):
+        return last(record(model, "kv-cache", **SETTINGS))
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +68,7 @@ def test_a_prompt_that_is_too_long_keeps_its_end(model: Model, monkeypatch: pyte
     """One step only: it has more tokens than one pass takes, so it also shows that a pass is cut."""
     monkeypatch.setattr("tutor.labs.kv_cache.N_CTX", 520)
     prompt = "one two three four " * 300 + "The capital of France is"
-    cached, twin = run(model, steps=1, prompt=prompt, max_tokens=2, far=0).lanes
+    cached, twin = last(record(model, "kv-cache", steps=1, prompt=prompt, max_tokens=2, far=0)).lanes
     assert cached.passes == twin.passes == (518,)
     reference = ReferenceModel(model)
     best = int(reference.next_logits(reference.tokenize(prompt)[-518:]).argmax())
@@ -103,7 +76,7 @@ def test_a_prompt_that_is_too_long_keeps_its_end(model: Model, monkeypatch: pyte
 
 
 def test_an_empty_prompt_starts_from_one_token(model: Model) -> None:
-    view = run(model, prompt="", max_tokens=2, far=10, samples=1, edit_at=200)
+    view = last(record(model, "kv-cache", prompt="", max_tokens=2, far=10, samples=1, edit_at=200))
     assert view.lanes[0].passes[:2] == (1, 1) and view.lanes[0].dropped == ((1, 1),)
     assert growth(token_times(view.timed), CACHED) is None
 
@@ -123,11 +96,10 @@ def test_growth_is_a_ratio_of_medians() -> None:
 
 @pytest.mark.parametrize("width", [53, 58, 78, 118])
 def test_the_growth_panel_puts_both_lanes_on_one_scale(view: LabView, width: int) -> None:
-    picture = make_panel("growth").picture(view, width)
-    lines = ["".join(text for text, _ in line) for line in picture.lines]
-    assert max(map(len, lines)) <= width
-    bars = {lane: [line.count("█") for line in lines if f" {lane} " in line and "times" not in line]
+    shown = lines(make_panel("growth").picture(view, width))
+    assert max(map(len, shown)) <= width
+    bars = {lane: [line.count("█") for line in shown if f" {lane} " in line and "times" not in line]
             for lane in (CACHED, TWIN)}  # fmt: skip
     assert len(bars[CACHED]) == len(bars[TWIN]) == 4
     assert bars[TWIN] == sorted(bars[TWIN]) and bars[TWIN][-1] > 2 * bars[TWIN][1] >= 2 * bars[CACHED][-1]
-    assert any(f"token 512 against 64: {TWIN}" in line for line in lines)
+    assert any(f"token 512 against 64: {TWIN}" in line for line in shown)

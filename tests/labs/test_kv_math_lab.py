@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
+from lab_kit import last, lines, record
 
 from tutor.curriculum.formulas import kv_bytes
-from tutor.labs.child import make_producer
-from tutor.labs.registry import get_kind
-from tutor.llama.model import Model, find_model
+from tutor.llama.model import Model
 from tutor.trace.events import CacheFilled
-from tutor.trace.playback import Playback
 from tutor.trace.store import TraceStore
 from tutor.trace.views import LabView
 from tutor.ui.widgets.panels import make_panel
@@ -22,30 +19,13 @@ POSITION_BYTES = 12  # what a saved sequence holds a token beside K and V
 
 
 @pytest.fixture(scope="module")
-def model() -> Iterator[Model]:
-    with Model.load(find_model()) as loaded:
-        yield loaded
-
-
-def run(model: Model, **given: object) -> TraceStore:
-    kind = get_kind("kv-math")
-    stores: list[TraceStore] = []
-    producer = make_producer(kind, model, kind.settings(given), lambda record: stores[0].append(record))
-    stores.append(TraceStore(producer.header))
-    while producer.step():
-        pass
-    assert kind.plain(Playback(stores[0]).view)
-    return stores[0]
-
-
-@pytest.fixture(scope="module")
 def store(model: Model) -> TraceStore:
-    return run(model, n_ctx=300, fill=12)
+    return record(model, "kv-math", n_ctx=300, fill=12)
 
 
 @pytest.fixture(scope="module")
 def view(store: TraceStore) -> LabView:
-    return Playback(store).view
+    return last(store)
 
 
 def filled(store: TraceStore, kv_type: str) -> list[CacheFilled]:
@@ -80,17 +60,17 @@ def test_four_bits_save_less_than_four_times(view: LabView) -> None:
 
 
 def test_nothing_is_filled_when_the_knob_says_so_and_never_more_than_fits(model: Model) -> None:
-    assert Playback(run(model, n_ctx=256, fill=0)).view.fillings == ()
-    small = Playback(run(model, n_ctx=5, fill=512)).view.fillings
+    assert last(record(model, "kv-math", n_ctx=256, fill=0)).fillings == ()
+    small = last(record(model, "kv-math", n_ctx=5, fill=512)).fillings
     assert {each.num_tokens for each in small} == {5} and {each.num_cells for each in small} == {256}
 
 
 @pytest.mark.parametrize("width", [53, 58, 78, 118])
 def test_the_panel_shows_what_is_used_of_what_was_allocated(view: LabView, width: int) -> None:
-    lines = ["".join(text for text, _ in line) for line in make_panel("filling").picture(view, width).lines]
-    assert max(map(len, lines)) <= width
-    bars = [line for line in lines if " MiB " in line]
+    shown = lines(make_panel("filling").picture(view, width))
+    assert max(map(len, shown)) <= width
+    bars = [line for line in shown if " MiB " in line]
     assert len(bars) == 3 and all("░" in line for line in bars)
     lengths = [line.count("░") for line in bars]
     assert lengths[0] > lengths[1] > lengths[2] and lengths[0] > 3 * lengths[2]
-    assert "23,040 bytes a token" in lines[0]
+    assert "23,040 bytes a token" in shown[0]

@@ -5,40 +5,18 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from lab_kit import last, record
 
-from tutor.labs.child import make_producer
 from tutor.labs.registry import UnknownLab, get_kind, kinds
 from tutor.labs.scenario import KnobError, default_threads
-from tutor.llama.model import Model, find_model
-from tutor.trace.playback import Playback
-from tutor.trace.store import TraceStore
-from tutor.trace.views import LabView
-
-
-@pytest.fixture(scope="module")
-def model() -> Iterator[Model]:
-    with Model.load(find_model()) as loaded:
-        yield loaded
-
-
-def run(model: Model, kind_id: str, **given: object) -> LabView:
-    kind = get_kind(kind_id)
-    stores: list[TraceStore] = []
-    producer = make_producer(kind, model, kind.settings(given), lambda record: stores[0].append(record))
-    stores.append(TraceStore(producer.header))
-    while producer.step():
-        pass
-    view = Playback(stores[0]).view
-    assert kind.plain(view)
-    return view
+from tutor.llama.model import Model
 
 
 def test_hi_costs_a_whole_template(model: Model) -> None:
-    view = run(model, "request", message="hi", max_tokens=12)
+    view = last(record(model, "request", message="hi", max_tokens=12))
     assert len(view.tokens[-1].token_ids) == 31
     passes = view.lanes[0].passes
     assert passes[0] == 31 and sum(n == 1 for n in passes) == len(view.logits) - 1
@@ -47,17 +25,17 @@ def test_hi_costs_a_whole_template(model: Model) -> None:
 
 
 def test_a_stop_string_ends_the_request(model: Model) -> None:
-    view = run(model, "request", message="hi", max_tokens=40, stop="there")
+    view = last(record(model, "request", message="hi", max_tokens=40, stop="there"))
     assert "stop string" in view.stages[-1].detail and "there" not in view.stages[-2].detail
 
 
 def test_max_tokens_ends_the_request(model: Model) -> None:
-    view = run(model, "request", message="hi", max_tokens=3)
+    view = last(record(model, "request", message="hi", max_tokens=3))
     assert view.stages[-1].detail.startswith("finish_reason length") and len(view.logits) == 3
 
 
 def test_token_pieces_are_bytes_and_merges_end_at_llama_cpps_tokens(model: Model) -> None:
-    view = run(model, "tokens", text="\U0001f469\u200d\U0001f680", word=" tokenization")
+    view = last(record(model, "tokens", text="\U0001f469\u200d\U0001f680", word=" tokenization"))
     assert (
         len(view.tokens[0].token_ids) == 8
         and b"".join(view.tokens[0].pieces).decode() == "\U0001f469\u200d\U0001f680"
@@ -66,14 +44,14 @@ def test_token_pieces_are_bytes_and_merges_end_at_llama_cpps_tokens(model: Model
 
 
 def test_the_answer_surfaces_in_the_last_block(model: Model) -> None:
-    view = run(model, "forward")
+    view = last(record(model, "forward"))
     assert view.layers[-1].texts[0] == " Rome"
     assert all(layer.texts[0] != " Rome" for layer in view.layers[:-1])
     assert {tensor.name for tensor in view.tensors} >= {"Qcur-0", "Kcur-0", "Vcur-0", "ffn_out-0", "l_out-0"}
 
 
 def test_the_twin_computes_every_token_again(model: Model) -> None:
-    view = run(model, "kv-cache", max_tokens=12, edit_at=4)
+    view = last(record(model, "kv-cache", max_tokens=12, edit_at=4))
     cached, twin = view.lanes
     prompt = cached.passes[0]
     assert cached.passes[:12] == (prompt, *[1] * 11)
@@ -82,7 +60,7 @@ def test_the_twin_computes_every_token_again(model: Model) -> None:
 
 
 def test_the_formula_is_llama_cpps_own_figure(model: Model) -> None:
-    view = run(model, "kv-math")
+    view = last(record(model, "kv-math"))
     for buffer in view.buffers:
         assert abs(buffer.measured_bytes - buffer.formula_bytes) < 0.006 * 2**20, buffer
     assert {buffer.num_cells for buffer in view.buffers} == {1024, 1280, 1536}

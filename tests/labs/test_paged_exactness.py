@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from lab_kit import last
 
 from tutor.labs.paged import LISTS, SYSTEM_PROMPT, prompt_text
 from tutor.llama.engine import LlamaEngine
@@ -16,16 +16,14 @@ from tutor.llama.model import Model, find_model
 from tutor.llama.reference import ReferenceModel
 from tutor.serving.config import EngineConfig
 from tutor.trace.codec import read_trace
-from tutor.trace.playback import Playback
 from tutor.trace.store import TraceStore
 
 GOLDEN_MARGIN = 1.5  # logits; the noise of a shared cache's summation order was measured at 0.38 at most
 
 
 @pytest.fixture(scope="module")
-def reference() -> Iterator[ReferenceModel]:
-    with ReferenceModel.load() as loaded:
-        yield loaded
+def reference(model: Model) -> ReferenceModel:
+    return ReferenceModel(model)
 
 
 def run_lab(path: Path, *arguments: str) -> list[str]:
@@ -94,7 +92,7 @@ def test_headless_lab(
     maps = [r for r in store.records if type(r.event).__name__ == "CellMapRead"]
     executed = [r for r in store.records if type(r.event).__name__ == "StepExecuted" and r.event.num_tokens]
     assert len(maps) == len(executed), "a step was not compared"
-    view = Playback(store).view.serving
+    view = last(store).serving
     assert (view.num_preemptions > 0) == preempts
     assert view.num_used_blocks == 0 and "blocks still held at the end: 0" in "\n".join(lines)
     assert view.prefix_hits > 0

@@ -2,38 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
+from lab_kit import record, views
 
-from tutor.labs.child import make_producer
-from tutor.labs.registry import get_kind
-from tutor.llama.model import Model, find_model
-from tutor.trace.playback import Playback
-from tutor.trace.store import TraceStore
+from tutor.llama.model import Model
 from tutor.trace.views import ServingView
 
 BLOCK = 8
 
 
 @pytest.fixture(scope="module")
-def steps() -> Iterator[list[ServingView]]:
+def steps(model: Model) -> list[ServingView]:
     """What the screen shows after each step of a run of three requests."""
-    kind = get_kind("paged")
-    knobs = kind.settings({"requests": 3, "block_size": str(BLOCK), "num_blocks": 48})
-    stores: list[TraceStore] = []
-    with Model.load(find_model()) as model:
-        producer = make_producer(kind, model, knobs, lambda record: stores[0].append(record))
-        stores.append(TraceStore(producer.header))
-        while producer.step():
-            pass
-        playback = Playback(stores[0], follow=False)
-        views = []
-        for step in range(stores[0].last_step + 1):
-            playback.seek(step)
-            views.append(playback.view.serving)
-        yield views
+    store = record(model, "paged", requests=3, block_size=str(BLOCK), num_blocks=48)
+    return [view.serving for view in views(store)]
 
 
 def test_a_request_holds_as_many_blocks_as_its_tokens_fill_and_no_more(steps: list[ServingView]) -> None:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
-from types import SimpleNamespace
 
 import pytest
+from lab_kit import cpu_clock, last, lines, record
 
-from tutor.labs.child import make_producer
 from tutor.labs.registry import get_kind
-from tutor.llama.model import Model, find_model
+from tutor.llama.model import Model
 from tutor.metrics.phases import phase_totals
 from tutor.trace.events import PassRun
-from tutor.trace.playback import Playback
-from tutor.trace.store import TraceStore
 from tutor.trace.views import LabView
 from tutor.ui.widgets.panels import make_panel
 
@@ -23,21 +19,9 @@ SETTINGS: dict[str, object] = {"prompt_tokens": 256, "output_tokens": 12, "n_bat
 LONG, SHORT, ROWS = "P 256, N 12", "P 64, N 12", "P 64, a row a pass"
 
 
-@pytest.fixture(scope="module")
-def model() -> Iterator[Model]:
-    with Model.load(find_model()) as loaded:
-        yield loaded
-
-
 def run(model: Model, **given: object) -> LabView:
-    kind = get_kind("prefill-decode")
-    stores: list[TraceStore] = []
-    producer = make_producer(kind, model, kind.settings(given), lambda record: stores[0].append(record))
-    stores.append(TraceStore(producer.header))
-    while producer.step():
-        pass
-    view = Playback(stores[0]).view
-    assert "tokens/s" in kind.plain(view)
+    view = last(record(model, "prefill-decode", **given))
+    assert "tokens/s" in get_kind("prefill-decode").plain(view)
     return view
 
 
@@ -47,9 +31,7 @@ def view(model: Model) -> LabView:
 
 
 def quiet_run(model: Model) -> LabView:
-    """A run on the process's own CPU clock, which stands still while other processes have the core."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tutor.labs.prefill_decode.time", SimpleNamespace(perf_counter=time.process_time))
+    with cpu_clock("tutor.labs.prefill_decode"):
         return run(model, **SETTINGS)
 
 
@@ -129,11 +111,10 @@ def test_totals_add_up_passes() -> None:
 @pytest.mark.parametrize("width", [53, 58, 78, 118])
 def test_the_panels_show_the_waits_and_keep_their_width(view: LabView, width: int) -> None:
     for name in get_kind("prefill-decode").panels:
-        picture = make_panel(name).picture(view, width)
-        lines = ["".join(text for text, _ in line) for line in picture.lines]
-        assert max(map(len, lines)) <= width
+        shown = lines(make_panel(name).picture(view, width))
+        assert max(map(len, shown)) <= width
         if name == "phases":
-            assert any("TTFT" in line for line in lines) and any(" 256 " in line for line in lines)
+            assert any("TTFT" in line for line in shown) and any(" 256 " in line for line in shown)
         else:
-            lane = lines[lines.index(LONG[:width]) + 1]
+            lane = shown[shown.index(LONG[:width]) + 1]
             assert lane.count("│") <= 11 and lane[0] == "█" and "▓" in lane and "│" in lane

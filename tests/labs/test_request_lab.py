@@ -3,69 +3,42 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import cache
 
 import pytest
+from lab_kit import begin, last, text, views
 
-from tutor.labs.child import make_producer
 from tutor.labs.plain import request_text
-from tutor.labs.registry import get_kind
-from tutor.llama.model import Model, find_model
+from tutor.llama.model import Model
 from tutor.llama.reference import ReferenceModel
-from tutor.trace.playback import Playback
 from tutor.trace.store import TraceStore
-from tutor.trace.views import LabView, StageView
+from tutor.trace.views import StageView
 from tutor.ui.widgets.panels import make_panel
-from tutor.ui.widgets.panels.base import Picture, line_width
+from tutor.ui.widgets.panels.base import line_width
 
 Run = Callable[..., tuple[TraceStore, float]]
 LOOP = ("prefill", "decode")
 
 
 @pytest.fixture(scope="module")
-def model() -> Iterator[Model]:
-    with Model.load(find_model()) as loaded:
-        yield loaded
-
-
-@pytest.fixture(scope="module")
 def run(model: Model) -> Run:
     """(the recording of a run to its end, the seconds that all its steps took), once a set of knobs."""
-    kind = get_kind("request")
-    done: dict[str, tuple[TraceStore, float]] = {}
 
+    @cache
     def make(**given: object) -> tuple[TraceStore, float]:
-        key = repr(sorted(given.items()))
-        if key not in done:
-            stores: list[TraceStore] = []
-            producer = make_producer(kind, model, kind.settings(given), lambda r: stores[0].append(r))
-            stores.append(TraceStore(producer.header))
-            started = time.perf_counter()
-            while producer.step():
-                pass
-            done[key] = stores[0], time.perf_counter() - started
-        return done[key]
+        producer, store = begin(model, "request", **given)
+        started = time.perf_counter()
+        while producer.step():
+            pass
+        return store, time.perf_counter() - started
 
     return make
-
-
-def last(store: TraceStore) -> LabView:
-    return Playback(store).view
-
-
-def at(store: TraceStore, step: int) -> LabView:
-    playback = Playback(store, follow=False)
-    playback.seek(step)
-    return playback.view
 
 
 def seconds(stages: tuple[StageView, ...]) -> list[float]:
     assert all(stage.duration is not None for stage in stages)
     return [stage.duration or 0.0 for stage in stages]
-
-
-def text(picture: Picture) -> str:
-    return "\n".join("".join(run for run, _ in line).rstrip() for line in picture.lines) + "\n" + picture.note
 
 
 @pytest.mark.parametrize(
@@ -132,8 +105,8 @@ def test_without_text_it_says_what_to_do(run: Run) -> None:
 @pytest.mark.parametrize("width", [40, 53, 58, 78, 120])
 def test_the_panel_keeps_its_width(run: Run, width: int) -> None:
     store, _ = run(message="猫坐在垫子上。" * 12)
-    for step in range(store.last_step + 1):
-        picture = make_panel("pipeline").picture(at(store, step), width)
+    for view in views(store):
+        picture = make_panel("pipeline").picture(view, width)
         assert all(line_width(line) <= width for line in picture.lines)
 
 

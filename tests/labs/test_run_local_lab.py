@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import time
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
+from lab_kit import cpu_clock, last, lines, record
 
 from tutor.labs import dialects
-from tutor.labs.child import make_producer
 from tutor.labs.dialects import Bill, Wire
 from tutor.labs.registry import get_kind
 from tutor.llama.model import Model, find_model
-from tutor.trace.playback import Playback
-from tutor.trace.store import TraceStore
 from tutor.trace.views import LabView
 from tutor.ui.widgets.panels import make_panel
 
@@ -29,30 +25,11 @@ COLD = Bill(0, 40, 9, 0.25, 0.4, 0.16, "stop")
 
 
 @pytest.fixture(scope="module")
-def model() -> Iterator[Model]:
-    with Model.load(find_model()) as loaded:
-        yield loaded
-
-
-def run(model: Model, **given: object) -> LabView:
-    kind = get_kind("run-local")
-    stores: list[TraceStore] = []
-    producer = make_producer(kind, model, kind.settings(given), lambda record: stores[0].append(record))
-    stores.append(TraceStore(producer.header))
-    while producer.step():
-        pass
-    view = Playback(stores[0]).view
-    assert "tokens/s" in kind.plain(view)
-    return view
-
-
-@pytest.fixture(scope="module")
 def view(model: Model) -> LabView:
-    """On the process's own CPU clock, which stands still while other processes have the core."""
-    clocks = SimpleNamespace(perf_counter=time.process_time, time=time.time)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tutor.labs.run_local.time", clocks)
-        return run(model, message="Translate 'good morning' to Chinese.", max_tokens=7)
+    with cpu_clock("tutor.labs.run_local"):
+        store = record(model, "run-local", message="Translate 'good morning' to Chinese.", max_tokens=7)
+    assert "tokens/s" in get_kind("run-local").plain(last(store))
+    return last(store)
 
 
 def received(view: LabView, dialect: str, call: int) -> str:
@@ -122,9 +99,9 @@ def test_one_token_and_no_time_have_no_rate() -> None:
 def test_the_panels_keep_their_width_and_show_the_fields(view: LabView, width: int) -> None:
     shown = ""
     for name in get_kind("run-local").panels:
-        lines = ["".join(text for text, _ in line) for line in make_panel(name).picture(view, width).lines]
-        assert max(map(len, lines)) <= width
-        shown += "\n".join(lines)
+        drawn = lines(make_panel(name).picture(view, width))
+        assert max(map(len, drawn)) <= width
+        shown += "\n".join(drawn)
     assert "prompt_eval_count" in shown and "tells no time" in shown and "→ POST /api/chat" in shown
 
 

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 import pytest
+from lab_kit import last, lines, record
 
-from tutor.labs.child import make_producer
 from tutor.labs.registry import get_kind
 from tutor.labs.sampling import loop_length, shape
 from tutor.labs.scenario import KnobError
-from tutor.llama.model import Model, find_model
+from tutor.llama.model import Model
 from tutor.llama.reference import ReferenceModel
 from tutor.serving.sampling import SamplingParams
 from tutor.trace.events import DistributionShaped
-from tutor.trace.playback import Playback
-from tutor.trace.store import TraceStore
 from tutor.trace.views import LabView
 from tutor.ui.widgets.panels import make_panel
 from tutor.ui.widgets.panels.base import line_width
@@ -27,29 +26,12 @@ Run = Callable[..., LabView]
 
 
 @pytest.fixture(scope="module")
-def model() -> Iterator[Model]:
-    with Model.load(find_model()) as loaded:
-        yield loaded
-
-
-@pytest.fixture(scope="module")
 def run(model: Model) -> Run:
     """The view at the end of a run, once for each set of knobs."""
-    kind = get_kind("sampling")
-    done: dict[str, LabView] = {}
 
+    @cache
     def make(**given: object) -> LabView:
-        given = {"max_tokens": 2, "streams": 1, **given}
-        key = repr(sorted(given.items()))
-        if key not in done:
-            stores: list[TraceStore] = []
-            producer = make_producer(kind, model, kind.settings(given), lambda r: stores[0].append(r))
-            stores.append(TraceStore(producer.header))
-            while producer.step():
-                pass
-            done[key] = Playback(stores[0]).view
-            assert kind.plain(done[key])
-        return done[key]
+        return last(record(model, "sampling", **{"max_tokens": 2, "streams": 1, **given}))
 
     return make
 
@@ -180,7 +162,7 @@ def test_panels_show_the_stage_and_keep_their_width(run: Run, width: int) -> Non
     for name in ("distribution", "stages", "streams"):
         picture = make_panel(name).picture(view, width)
         assert max(line_width(line) for line in picture.lines) <= width, name
-        shown[name] = "\n".join("".join(run for run, _ in line) for line in picture.lines)
+        shown[name] = "\n".join(lines(picture))
     assert "␣saw" in shown["distribution"] and "more" in shown["distribution"]
     assert "top-p 0.9" in shown["stages"]
     assert "greedy" in shown["streams"] and (width < 53 or "loops: 9 tokens" in shown["streams"])

@@ -6,20 +6,17 @@ margins); exact mode gives them for any prompt (tests/llama/test_mechanisms.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from lab_kit import begin, last, views
 
-from tutor.labs.child import make_producer
 from tutor.labs.registry import get_kind
-from tutor.llama.model import Model, find_model
+from tutor.llama.model import Model
 from tutor.metrics.waste import Waste, kv_waste
 from tutor.trace import events as ev
-from tutor.trace.playback import Playback
-from tutor.trace.store import TraceStore
-from tutor.trace.views import LabView
 
 SMALL: dict[str, object] = {"requests": 3, "tokens": 12, "max_num_seqs": 2, "num_blocks": 10}
 PRESSED: dict[str, object] = {**SMALL, "max_num_seqs": 3, "num_blocks": 9}
@@ -34,16 +31,12 @@ class Run:
     """A finished run: its trace, and the last view."""
 
     def __init__(self, model: Model, **knobs: object) -> None:
-        kind = get_kind("serving")
-        stores: list[TraceStore] = []
-        producer = make_producer(kind, model, kind.settings(knobs), lambda record: stores[0].append(record))
-        self.store = TraceStore(producer.header)
-        stores.append(self.store)
+        producer, self.store = begin(model, "serving", **knobs)
         while producer.step():
             pass
         producer.close()
-        self.view: LabView = Playback(self.store).view
-        self.text = kind.plain(self.view)
+        self.view = last(self.store)
+        self.text = get_kind("serving").plain(self.view)
 
     def events(self, kind: type[E]) -> list[E]:
         return [record.event for record in self.store.records if isinstance(record.event, kind)]
@@ -64,22 +57,11 @@ class Run:
 
     @property
     def wastes(self) -> list[Waste]:
-        playback = Playback(self.store, follow=False)
-        found = []
-        for step in range(self.store.last_step + 1):
-            playback.seek(step)
-            found.append(kv_waste(playback.view.serving))
-        return found
+        return [kv_waste(view.serving) for view in views(self.store)]
 
     def shares(self, request_id: str, phase: str) -> list[int]:
         shares = [share for step in self.events(ev.StepScheduled) for share in step.scheduled]
         return [s.num_tokens for s in shares if (s.request_id, s.phase) == (request_id, phase)]
-
-
-@pytest.fixture(scope="module")
-def model() -> Iterator[Model]:
-    with Model.load(find_model()) as loaded:
-        yield loaded
 
 
 @pytest.fixture(autouse=True)

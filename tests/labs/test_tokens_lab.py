@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lab_kit import at, last, record, text, views
 
-from tutor.labs.child import make_producer
 from tutor.labs.plain import tokens_text
-from tutor.labs.registry import get_kind
 from tutor.labs.tokens import ASTRONAUT
-from tutor.llama.model import Model, find_model
+from tutor.llama.model import Model
 from tutor.llama.reference import ReferenceModel
 from tutor.metrics.characters import characters
-from tutor.trace.playback import Playback
 from tutor.trace.store import TraceStore
-from tutor.trace.views import LabView
 from tutor.ui.widgets.panels import make_panel
-from tutor.ui.widgets.panels.base import Picture, line_width
+from tutor.ui.widgets.panels.base import line_width
 
 SENTENCE = "The model reads numbers, not words."
 MIXED = "Größe 東京 naïve Привет " + ASTRONAUT
@@ -28,38 +26,8 @@ Run = Callable[..., TraceStore]
 
 
 @pytest.fixture(scope="module")
-def model() -> Iterator[Model]:
-    with Model.load(find_model()) as loaded:
-        yield loaded
-
-
-@pytest.fixture(scope="module")
 def run(model: Model) -> Run:
-    kind = get_kind("tokens")
-
-    def make(**given: object) -> TraceStore:
-        stores: list[TraceStore] = []
-        producer = make_producer(kind, model, kind.settings(given), lambda r: stores[0].append(r))
-        stores.append(TraceStore(producer.header))
-        while producer.step():
-            pass
-        return stores[0]
-
-    return make
-
-
-def last(store: TraceStore) -> LabView:
-    return Playback(store).view
-
-
-def at(store: TraceStore, step: int) -> LabView:
-    playback = Playback(store, follow=False)
-    playback.seek(step)
-    return playback.view
-
-
-def text(picture: Picture) -> str:
-    return "\n".join("".join(run for run, _ in line).rstrip() for line in picture.lines) + "\n" + picture.note
+    return partial(record, model, "tokens")
 
 
 @pytest.mark.parametrize("own", [SENTENCE, MIXED, "a  b\n\tc", "31415926", "½ ﷽ \U0001f1e9\U0001f1ea", " "])
@@ -138,9 +106,9 @@ def test_pieces_of_another_text_are_refused() -> None:
 @pytest.mark.parametrize("width", [40, 53, 58, 78, 120])
 def test_panels_keep_their_width(run: Run, width: int) -> None:
     store = run(text=MIXED * 3, word=" tokenization")
-    for step in range(store.last_step + 1):
+    for view in views(store):
         for name in ("tokens", "cost"):
-            picture = make_panel(name).picture(at(store, step), width)
+            picture = make_panel(name).picture(view, width)
             assert all(line_width(line) <= width for line in picture.lines), name
 
 

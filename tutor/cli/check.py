@@ -22,10 +22,12 @@ from tutor.cli.exercise_view import (
 from tutor.cli.verdict_view import check_lines, end_lines
 from tutor.grading.batch import Graded, Submission, Watcher, grade_all
 from tutor.grading.client import DEFAULT_SEED
+from tutor.grading.engine import Engine
 from tutor.grading.source import read_source
 from tutor.grading.verdict import CheckResult
 from tutor.grading.workspace import Workspace
 from tutor.journal.events import ExerciseChecked
+from tutor.llama.errors import EngineError
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
@@ -73,8 +75,13 @@ def command(
     if len(chosen) == 1:
         with explained():
             read_source(chosen[0].path)  # a missing or unreadable file cannot run at all
+    model = against or ctx.obj["model"]
+    try:
+        Engine(model).expect_named()  # said once, before the first title
+    except EngineError as error:
+        stop(str(error), COULD_NOT_RUN)
     watcher = _Silent(others) if as_json else _Rows(others) if many else _Details(others)
-    done = grade_all(chosen, against or ctx.obj["model"], watcher, seed)
+    done = grade_all(chosen, model, watcher, seed)
     if as_json:
         _print_json(done, check_all or len(idents) > 1, many)
     elif many:

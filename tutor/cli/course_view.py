@@ -115,14 +115,6 @@ def output_width() -> int:
         return 80
 
 
-def done_words(now: Standing) -> str:
-    """How far the learner is, and how far the course is where lessons are still to be written."""
-    done = sum(state.status == "done" for state in now.states.values())
-    written = sum(lesson.written for lesson in now.course)
-    text = f"{done} of {len(now.course)} lessons done."
-    return text if written == len(now.course) else f"{text} {written} are written so far."
-
-
 def state_words(state: LessonState, ascii_only: bool) -> str:
     """Glyph and word, such as `◆ ready`."""
     glyph = (_ASCII_GLYPHS if ascii_only else _GLYPHS)[state.status]

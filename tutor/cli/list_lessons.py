@@ -10,7 +10,6 @@ import click
 from tutor.cli.course_view import (
     STYLES,
     Standing,
-    done_words,
     needs_words,
     output_width,
     print_json,
@@ -19,6 +18,7 @@ from tutor.cli.course_view import (
     use_ascii,
     warn,
 )
+from tutor.curriculum.mastery import done_words
 from tutor.curriculum.schema import Lesson
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _print(now: Standing, ascii_only: bool) -> None:
                 console.print(line, soft_wrap=True)
         console.print()
     summary = _summary(now)
-    text = done_words(now)
+    text = f"{done_words(now.states)}."
     if summary["next"]:
         following = f"Next: tutor lesson {summary['next']}"
         text += f" {following}" if len(text) + 1 + len(following) <= width else f"\n{following}"

@@ -10,7 +10,6 @@ import msgspec
 
 from tutor.cli.course_view import (
     Standing,
-    done_words,
     output_width,
     print_json,
     standing,
@@ -18,6 +17,7 @@ from tutor.cli.course_view import (
     use_ascii,
     warn,
 )
+from tutor.curriculum.mastery import done_words
 from tutor.journal.progress import LessonProgress
 
 
@@ -62,7 +62,7 @@ def _as_dict(now: Standing) -> dict[str, Any]:
 
 def _print(now: Standing, ascii_only: bool) -> None:
     width = output_width()
-    click.echo(done_words(now))
+    click.echo(f"{done_words(now.states)}.")
     touched = [id for id in _touched(now) if id in now.states]
     if not touched:
         click.echo("Nothing begun yet. `tutor list` shows the lessons, `tutor lesson ID` opens one.")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from tutor.curriculum.dag import Course
@@ -38,6 +40,14 @@ def lesson_states(course: Course, progress: Progress) -> dict[str, LessonState]:
             met.add(id)
         states[id] = _state(lesson, id in done, missing, progress.lesson(id), course, done)
     return states
+
+
+def done_words(states: Mapping[str, LessonState]) -> str:
+    """How far the learner is, and how far the course is where lessons are still to be written."""
+    done = sum(state.status == "done" for state in states.values())
+    written = sum(state.written for state in states.values())
+    text = f"{done} of {len(states)} lessons done"
+    return text if written == len(states) else f"{text}, {written} written so far"
 
 
 def _state(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
@@ -77,6 +78,15 @@ class Engine:
     def model(self) -> ReferenceModel:
         """The model with its time counted; loaded on first use."""
         return cast("ReferenceModel", Timed(self.load(), self.watch))
+
+    def expect_named(self) -> None:
+        """Raises EngineError when a model was asked for that is no model file. The one that the tutor finds
+        by itself may be absent: exercises without a model are graded all the same.
+        """
+        from tutor.llama.model import ENVIRONMENT, find_model
+
+        if self._path or os.environ.get(ENVIRONMENT):
+            find_model(self._path)
 
     def digest(self) -> str:
         """SHA-256 of the model file; does not load the model."""

@@ -230,6 +230,7 @@ class GuestProcess:
         name = signal.Signals(-code).name
         why = {
             "SIGKILL": " (CPU time used up, or killed)",
+            "SIGABRT": " (memory limit, or an abort)",  # V8 aborts when its heap is full
             "SIGSEGV": " (memory limit, or endless recursion)",
         }
         return f"was ended by signal {name}{why.get(name, '')}"

@@ -25,6 +25,7 @@ from tutor.grading.pool import GuestPool
 from tutor.grading.process import Control, GuestGone, GuestTimeout
 from tutor.grading.recorder import MoveRecorder
 from tutor.grading.references import ExerciseReferences, Memory, references_dir
+from tutor.grading.sentences import all_too_long, call_sentence, import_sentence
 from tutor.grading.source import read_source
 from tutor.grading.values import NotPlain
 from tutor.grading.verdict import CheckResult, Status, Verdict, overall
@@ -122,7 +123,7 @@ class Run:
             raise Stopped("error", f"{error}.") from error
         except GuestTimeout as error:
             sentence = f"{name} does not finish its import within {error.limit:g} s."
-            raise Stopped("timeout", _all_too_long(error) if error.total else sentence) from error
+            raise Stopped("timeout", all_too_long(error) if error.total else sentence) from error
 
     def end_guest(self) -> None:
         """End the guest in use, if any, and keep what it printed."""
@@ -136,7 +137,7 @@ class Run:
         now = self._calls.now if self._calls is not None else "the start"
         if isinstance(error, GuestTimeout):
             if error.total:
-                return "timeout", f"{_all_too_long(error)} It was stopped in {now}."
+                return "timeout", f"{all_too_long(error)} It was stopped in {now}."
             return "timeout", f"Your code did not answer within {error.limit:g} s ({now})."
         if isinstance(error, GuestGone):
             return "error", f"Your code {error} during {now}."
@@ -157,10 +158,15 @@ def grade(
 ) -> Verdict:
     """Grade the file at `path`. `hidden`: folders that it must not read, beside those of the graders.
 
-    Raises JudgeError when there can be no verdict (no model), ExerciseError when check.py is broken, and
-    whatever `control.on_readable` raises. A learner's mistake is never an exception.
+    Raises JudgeError when there can be no verdict (no model; one that was named and is none ends the run
+    before the first check), ExerciseError when check.py is broken, and whatever `control.on_readable` raises.
+    A learner's mistake is never an exception.
     """
     started = time.perf_counter()
+    try:
+        engine.expect_named()
+    except EngineError as error:
+        raise JudgeError(str(error)) from error
     engine.watch.seconds = 0.0
     checks = load_checks(exercise)
     runtime = "" if exercise.language == PYTHON else find_node()[0]
@@ -281,53 +287,6 @@ def _explained(
     if named is None:
         return result(status, sentence, **said)
     return result(status, f"{named[1]}\n{sentence}", **said, misconception=named[0])
-
-
-def import_sentence(error: LearnerError, name: str, language: str = "Python") -> str:
-    """Why the learner's file cannot be imported."""
-    trail = "".join(f"\n{line}" for line in error.lines)
-    if error.kind == "MissingEntry":
-        return error.message
-    if error.kind in ("SyntaxError", "IndentationError", "TabError"):
-        line = error.where.rpartition(":")[2]
-        text = "".join(f"\n    {line}" for line in error.lines)
-        return f"{name}, line {line} is not valid {language}: {error.message}.{text}"
-    if error.kind == "NeverSettled":
-        return f"{name} never finishes its import: it waits for a promise that nothing can settle any more."
-    if error.kind in ("SystemExit", "KeyboardInterrupt"):
-        return (
-            f"Your code ended the process (exit code {error.message or 1}) while {name} was imported.{trail}"
-        )
-    return f"{name} raises {_named(error)} when it is imported.{trail}"
-
-
-def _all_too_long(error: GuestTimeout) -> str:
-    return f"The calls of all checks together took longer than {error.limit:g} s."
-
-
-def call_sentence(error: LearnerError, now: str) -> tuple[Status, str]:
-    """Status and message for an exception in the learner's code during a call."""
-    trail = "".join(f"\n{line}" for line in error.lines)
-    if error.kind in ("SystemExit", "KeyboardInterrupt"):
-        return "error", f"Your code ended the process (exit code {error.message or 1}) during {now}.{trail}"
-    if error.kind == "NotImplementedError":
-        task = error.message.removeprefix(f"{error.call}: ") or "it raises NotImplementedError"
-        return "fail", f"{error.call} is not written yet: {task.rstrip('.')}."
-    if error.kind == "NotPlain":
-        sentence = (
-            f"{error.call} returned {error.message}; the checks need plain values: numbers, text, lists"
-        )
-        return "fail", f"{sentence}, dicts, arrays or an object whose fields are such values."
-    if error.kind == "NeverSettled":
-        waits = "it waits for a promise that nothing can settle any more"
-        return "error", f"{error.call} never returns: {waits} ({now})."
-    if error.kind == "MemoryError":
-        return "error", f"Your code ran out of memory during {now}.{trail}"
-    return "fail", f"Your code raises {_named(error)} during {now}.{trail}"
-
-
-def _named(error: LearnerError) -> str:
-    return f"{error.kind}: {error.message}" if error.message else error.kind
 
 
 def _place(error: Exception, path: Path) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from textual.content import Content
 
@@ -15,6 +15,7 @@ from tutor.ui.theme import state_mark
 from tutor.ui.widgets.course_map import Card
 
 PANEL_WIDTH = 36
+STRIP_ROWS = 4
 
 STATE_COLORS = {
     "done": "$success",
@@ -53,15 +54,17 @@ def first_choice(course: Course, states: dict[str, LessonState], progress: Progr
     return (ready or list(states))[0]
 
 
-def left_to_do(lesson: Lesson, state: LessonState, progress: Progress, course: Course) -> str:
-    """One sentence: what the learner can do about this lesson now."""
+def left_to_do(
+    lesson: Lesson, state: LessonState, progress: Progress, course: Course, most: int | None = None
+) -> str:
+    """One sentence: what the learner can do about this lesson now. It names `most` missing lessons."""
     if state.status == "done":
         return "Done. You can read it again, run its lab or try the exercise anew."
     if not state.written:
         return "Not written yet. It does not block the lessons behind it."
     if state.missing:
-        titles = ", ".join(course[id].title for id in state.missing)
-        return f"First do: {titles}. Or press T and pass its exercise."
+        titles = _some([course[id].title for id in state.missing], most or len(state.missing))
+        return f"First do: {titles}. Or test out with T."
     seen = progress.lesson(lesson.id)
     if not seen.last_seen:
         return "Start reading: press Enter."
@@ -115,20 +118,63 @@ def _neighbour(lesson: Lesson, state: LessonState) -> Content:
     return Content.assemble((f"{mark} ", STATE_COLORS[state_key(state)]), lesson.title)
 
 
-def strip(lesson: Lesson, states: dict[str, LessonState], progress: Progress, course: Course) -> Content:
-    """Three lines for terminals without room for the panel."""
+def strip(
+    lesson: Lesson, states: dict[str, LessonState], progress: Progress, course: Course, width: int
+) -> Content:
+    """At most `STRIP_ROWS` rows of at most `width` cells, for terminals without room for the panel."""
     state = states[lesson.id]
     mark, word = state_mark(state.status, state.written)
-    needs = ", ".join(lesson.needs) or "nothing"
-    unlocks = ", ".join(lesson.unlocks) or "nothing"
+    head = Content.assemble((lesson.title, "bold"), (f"  {mark} {word}", STATE_COLORS[state_key(state)]))
+    facts = _facts(lesson, width - head.cell_length - 2)
+    about = textwrap.wrap(lesson.line, width, max_lines=2, placeholder=" …", break_on_hyphens=False)
+    room = STRIP_ROWS - 1 - len(about)
+    left = _left_within(lesson, state, progress, course, room * width)
+    todo = textwrap.wrap(left, width, max_lines=room, placeholder=" …", break_on_hyphens=False)
     return Content("\n").join(
         [
-            Content.assemble(
-                (lesson.title, "bold"),
-                (f"  {mark} {word}", STATE_COLORS[state_key(state)]),
-                (f"  {lesson.minutes} min · needs {needs} · unlocks {unlocks}", "$secondary"),
-            ),
-            Content(lesson.line),
-            Content(left_to_do(lesson, state, progress, course)).stylize("$accent"),
+            Content.assemble(head, (f"  {facts}" if facts else "", "$secondary")),
+            *(Content(row) for row in about),
+            *(Content(row).stylize("$accent") for row in todo),
         ]
     )
+
+
+def _facts(lesson: Lesson, room: int) -> str:
+    """`30 min · needs a · unlocks b, c +2`. First names are left out from the end, then the time."""
+    needs, unlocks = len(lesson.needs), len(lesson.unlocks)
+    fewer = [(needs, n) for n in range(unlocks, 0, -1)] or [(needs, 0)]
+    fewer += [(n, min(1, unlocks)) for n in range(needs - 1, 0, -1)]
+    time = f"{lesson.minutes} min"
+    ways = [(time, *most) for most in fewer] + [("", *most) for most in (*fewer, (1, 0), (0, 0))]
+    for minutes, most_needs, most_unlocks in ways:
+        needed, unlocked = (
+            _named("needs", lesson.needs, most_needs),
+            _named("unlocks", lesson.unlocks, most_unlocks),
+        )
+        facts = " · ".join(part for part in (minutes, needed, unlocked) if part)
+        if len(facts) <= room:
+            return facts
+    return ""
+
+
+def _named(what: str, names: Sequence[str], most: int) -> str:
+    """`unlocks a, b +2`; nothing where there are no names."""
+    return f"{what} {_some(names, most)}" if names else ""
+
+
+def _some(names: Sequence[str], most: int) -> str:
+    """The first names and how many more there are: `a, b +2`; only their number when `most` is 0."""
+    if not most:
+        return str(len(names))
+    more = f" +{len(names) - most}" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
+
+
+def _left_within(lesson: Lesson, state: LessonState, progress: Progress, course: Course, room: int) -> str:
+    """`left_to_do` in `room` cells: it names as many of the missing lessons as fit."""
+    sentence = ""
+    for most in range(max(1, len(state.missing)), 0, -1):
+        sentence = left_to_do(lesson, state, progress, course, most)
+        if len(sentence) <= room:
+            break
+    return sentence
