@@ -15,9 +15,9 @@ from tutor.client.attach.views import PercentileView, ServerView
 from tutor.curriculum.loader import load_course
 from tutor.journal.store import Journal
 from tutor.ui.app import TutorApp
-from tutor.ui.screens.attach import AttachScreen
+from tutor.ui.screens.attach import AttachScreen, fit
 from tutor.ui.services import Services
-from tutor.ui.widgets.server import LatencyPanel, LoadPanel, SlotsPanel, sparkline
+from tutor.ui.widgets.server import EnginesPanel, LatencyPanel, LoadPanel, SlotsPanel, sparkline
 
 WAIT = 30.0
 
@@ -47,6 +47,13 @@ async def until(pilot: Pilot[Any], *parts: str) -> None:
     deadline = time.monotonic() + WAIT
     while not all(part in text(pilot.app) for part in parts):
         assert time.monotonic() < deadline, f"no {parts} on:\n{text(pilot.app)}"
+        await pilot.pause(0.02)
+
+
+async def until_gone(pilot: Pilot[Any], part: str) -> None:
+    deadline = time.monotonic() + WAIT
+    while part in text(pilot.app):
+        assert time.monotonic() < deadline, f"{part} still on:\n{text(pilot.app)}"
         await pilot.pause(0.02)
 
 
@@ -116,9 +123,62 @@ async def test_pause_stops_polling_and_keys_change_its_pace(
     assert app.return_code == 0
 
 
+async def test_two_engines_stand_below_each_other(
+    stage: Any, scrapes: Path, open_app: Callable[..., TutorApp]
+) -> None:
+    stage.play("vllm_dp_1.txt")
+    app = open_app(stage.url)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, "2 engines, added up", "ENGINES", "fullest KV   91%")
+        stage.play("vllm_dp_2.txt")
+        await until(pilot, "running      15", "drafts ok    60%", "KV  97%", "KV  25%")
+        rows = [" ".join(row.split()) for row in text(app).splitlines()]
+        assert any(row.startswith("engine 0 12 running 6 waiting KV 97%") for row in rows)
+        assert any(row.startswith("engine 1 3 running 0 waiting KV 25%") for row in rows)
+        await pilot.resize_terminal(60, 16)
+        await pilot.press("tab", "tab")
+        await until(pilot, "engine 1", "q quit")  # what does not fit is scrolled to
+        stage.play("vllm_1.txt")
+        await until(pilot, "restarted once")
+        await until_gone(pilot, "ENGINES")
+
+
+async def test_the_state_stays_on_one_line(stage: Any, open_app: Callable[..., TutorApp]) -> None:
+    info = '{"version": "0.5.1", "max_total_num_tokens": 45000, "max_running_requests": 128}'
+    stage.play("sglang_1.txt", get_server_info=info)
+    app = open_app(stage.url)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, "45,000 tokens of KV  polled every 0.1 s", "running      5 of 128")
+        assert app.screen.query_one("#server").size.height == 1
+        await pilot.resize_terminal(60, 20)
+        await until(pilot, f"{stage.url}  polled every 0.1 s")
+        await until_gone(pilot, "tokens of KV")
+        assert app.screen.query_one("#server").size.height == 1
+
+
+async def test_an_answer_that_comes_when_the_screen_has_gone(
+    stage: Any, open_app: Callable[..., TutorApp]
+) -> None:
+    stage.play("vllm_1.txt")
+    app = open_app(stage.url)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, "running      8")
+        screen = app.screen
+        assert isinstance(screen, AttachScreen)
+    screen._show(ServerView(url=stage.url, name="late"))  # `q` while a poll is under way
+
+
+def test_facts_give_way_before_what_is_needed() -> None:
+    url = "http://a-long-name.example.org:8000"
+    assert fit(url, ("one", "two"), ("paused",), 80) == f"{url}  one  two  paused"
+    assert fit(url, ("one", "two"), ("paused",), len(url) + 14) == f"{url}  one  paused"
+    cut = fit(url, ("one",), ("restarted once", "paused"), 40)
+    assert len(cut) == 40 and cut.endswith("…  restarted once  paused")
+
+
 @pytest.mark.parametrize("width", [10, 30, 56, 60, 80, 120])
 def test_panels_take_any_view_and_keep_their_width(width: int) -> None:
-    from tutor.client.attach.views import LatencyView, PointView, SlotView
+    from tutor.client.attach.views import EngineView, LatencyView, PointView, SlotView
     from tutor.ui.widgets.panels.base import line_width
 
     above = LatencyView("TTFT", "", 3, 99.0, (PercentileView(99.0, 7680.0, True),), None)
@@ -127,10 +187,13 @@ def test_panels_take_any_view_and_keep_their_width(width: int) -> None:
         hit_rate=0.5, hit_rate_before=0.25, preemptions=3e9, preemption_rate=1e4,
         input_rate=1e9, acceptance=0.4,
         latencies=(above,), points=(PointView(0.0, 1.0, None, 0.5, 1e9),) * 200,
+        engines=(EngineView("engine 10", 1e6, None, 1.0), EngineView("x" * 99, 1.0, 2.0, None)),
         slots=(SlotView(0, True, 512, 400, 100, 50, 20), SlotView(1, False, 512, 0, 0, 0, 0)),
     )  # fmt: skip
     for view in (ServerView(url="x"), full):
-        for panel in (LoadPanel("load"), LatencyPanel("latency"), SlotsPanel("slots")):
+        for panel in (
+            LoadPanel("load"), LatencyPanel("latency"), SlotsPanel("slots"), EnginesPanel("engines"),
+        ):  # fmt: skip
             for line in panel.lines(view, width):
                 assert line_width(line) <= max(width, 56)  # a narrower terminal shows one sentence instead
 

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
@@ -27,11 +28,11 @@ def tutor(tmp_path: Path) -> Iterator[Open]:
     """Start the command in a terminal; its journal is this test's own."""
     opened: list[Terminal] = []
 
-    def start(*arguments: str) -> Terminal:
-        environment = {**os.environ, "TERM": "xterm-256color", "TUTOR_DATA": str(tmp_path / "data")}
+    def start(*arguments: str, term: str = "xterm-256color", columns: int = 80) -> Terminal:
+        environment = {**os.environ, "TERM": term, "TUTOR_DATA": str(tmp_path / "data")}
         for name in ("COLUMNS", "LINES", "NO_COLOR", "TUTOR_API_KEY"):
             environment.pop(name, None)
-        terminal = Terminal([*TUTOR, *arguments], environment, 80, 24)
+        terminal = Terminal([*TUTOR, *arguments], environment, columns, 24)
         opened.append(terminal)
         return terminal
 
@@ -94,6 +95,7 @@ def test_serve_watch_shows_its_clients_and_frees_the_port(tutor: Open) -> None:
         lines = streamed.iter_lines()
         next(lines)
         terminal.until(lambda: re.search(r"\bA decode", terminal.text))  # the slot of this very client
+        assert "f live" in terminal.text and "q quit" in terminal.text  # the keys that a server has
         first = number_after("step", terminal.text)
         terminal.until(lambda: number_after("step", terminal.text) > first + 5)
         terminal.type("q")
@@ -102,6 +104,67 @@ def test_serve_watch_shows_its_clients_and_frees_the_port(tutor: Open) -> None:
     assert terminal.ended() == 0 and terminal.settings == terminal.before
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port), 5)
+
+
+def test_serve_watch_has_the_keys_of_a_server(tutor: Open) -> None:
+    terminal = tutor(*SERVE, "--port", "0", "--watch")
+    terminal.until(lambda: re.search(r"SERVE 127\.0\.0\.1:\d+ .*MEASURED", terminal.text))
+    url = "http://" + re.findall(r"SERVE (\S+)", terminal.text)[0]
+    terminal.until(lambda: "options: " in terminal.text)
+    assert "k: all" in terminal.text and "…" not in terminal.text.split("options: ")[1].splitlines()[0]
+    answer(url, 8)
+    terminal.until(lambda: number_after("step", terminal.text) >= 8)
+    terminal.type(" ,")
+    terminal.until(lambda: "looking back" in terminal.text)
+    held = number_after("step", terminal.text)
+    answer(url, 8)  # the server does not wait for the one who looks
+    terminal.until(lambda: int(re.findall(r"step \d+/(\d+)", terminal.text)[0]) > held + 4)
+    assert number_after("step", terminal.text) == held
+    terminal.type("k")
+    terminal.until(lambda: "Options of this server" in terminal.text)
+    assert re.search(r"num_blocks +64", terminal.text)
+    terminal.type("\x1b")
+    terminal.until(lambda: "Options of this server" not in terminal.text)
+    terminal.type("?")
+    terminal.until(lambda: "stop the server and quit" in terminal.text)
+    assert "run again" not in terminal.text  # a key of labs
+    terminal.type("q")
+    terminal.until(lambda: "stop the server and quit" not in terminal.text)
+    terminal.type("f")
+    terminal.until(lambda: "looking back" not in terminal.text)
+    quits(terminal, "q")
+
+
+def test_nothing_is_written_while_nothing_changes(tutor: Open, stage: Any) -> None:
+    """Over a slow line: once the curves are full, a quiet server's picture costs no byte."""
+    stage.play("vllm_1.txt")
+    terminal = tutor("attach", stage.url, "--interval", "0.1", "--window", "1", columns=60)
+
+    def polled(times: int) -> Callable[[], bool]:
+        return lambda: stage.asked.count("/metrics") >= times
+
+    terminal.until(polled(40))  # a curve of 60 columns has 34 points
+    before = len(terminal.raw)
+    terminal.until(polled(52))
+    assert len(terminal.raw) - before < 100
+    stage.play("vllm_2.txt")
+    terminal.until(lambda: number_after("running", terminal.text) == 11)
+    quits(terminal, "q")
+
+
+def test_attach_prints_lines_where_no_picture_can_be(tutor: Open, stage: Any) -> None:
+    stage.play("vllm_1.txt")
+    terminal = tutor("attach", stage.url, "--interval", "0.1", term="dumb")
+    terminal.until(lambda: terminal.text.count("requests: 8 running") >= 2)
+    assert b"\x1b" not in terminal.raw
+    terminal.process.send_signal(signal.SIGINT)
+    assert terminal.ended() == 0
+    command = [*TUTOR, "attach", stage.url, "--interval", "0.1"]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("vLLM")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
 
 
 def test_attach_follows_tutor_serve_over_a_restart(tutor: Open) -> None:

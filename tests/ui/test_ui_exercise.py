@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from textual.events import AppFocus
+from textual.widget import Widget
 from textual.widgets import TextArea
 
 from tutor.grading.exercise import find_exercise
@@ -63,6 +64,25 @@ async def test_starter_fails_and_solution_passes(
     assert services.progress.exercise(ID).passed
 
 
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_the_first_opening_hides_nothing(
+    services: Services, text: Text, until: Until, file: Path, size: tuple[int, int]
+) -> None:
+    """Where the file is stands above the task, whose first lines follow it; no message lies over them."""
+    app = exercise_app(services)
+    async with app.run_test(size=size, notifications=True) as pilot:
+        await until(pilot, lambda: "Your file is" in text(app) and "kv_bytes" in text(app))
+        assert not app.screen.query("Toast") and not app._notifications
+        opening, task = app.screen.query_one("#opening"), app.screen.query_one("Markdown")
+        assert opening.region.bottom <= task.region.y and "".join(str(file).split()) in _joined(opening)
+        await pilot.press("ctrl+s")
+        await until(pilot, lambda: not opening.display)
+
+
+def _joined(widget: Widget) -> str:
+    return "".join(str(widget.render()).split())
+
+
 async def test_narrow_terminal_shows_one_pane_at_a_time(services: Services, text: Text, until: Until) -> None:
     app = exercise_app(services)
     async with app.run_test(size=(80, 24)) as pilot:
@@ -109,7 +129,7 @@ async def test_hints_open_one_by_one_and_stay_open(
     services: Services, make_services: Callable[..., Services], text: Text, until: Until
 ) -> None:
     app = exercise_app(services)
-    async with app.run_test(size=(120, 60)) as pilot:
+    async with app.run_test(size=(120, 70)) as pilot:
         await until(pilot, lambda: "h opens the next of 4 hints" in text(app))
         await pilot.press("h")
         await until(pilot, lambda: "Hint 1" in text(app) and "next of 3 hints" in text(app))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from tutor.cli.main import cli
 from tutor.curriculum.loader import load_course
 from tutor.journal.events import ExerciseChecked, LessonOpened
 from tutor.ui.app import TutorApp
@@ -46,6 +49,43 @@ async def test_too_small_says_one_sentence_and_recovers(app: TutorApp, text: Tex
         await pilot.resize_terminal(80, 15)
         await pilot.pause()
         assert "too small" in text(app)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (60, 16), (109, 30)])
+async def test_the_strip_of_every_lesson_fits(app: TutorApp, text: Text, size: tuple[int, int]) -> None:
+    """Nothing is cut by the screen: every row that was made stands there whole."""
+    course, room = load_course(), size[0] - 2
+    async with app.run_test(size=size) as pilot:
+        for lesson in course:
+            the_map(app).mark(lesson.id)
+            await pilot.pause()
+            strip = app.screen.query_one("#strip")
+            rows = str(strip.render()).splitlines()
+            assert len(rows) <= strip.size.height == 4 and max(map(len, rows)) <= room, rows
+            assert all(row in text(app) for row in rows)
+            assert rows[0].startswith(lesson.title)
+            told = " ".join(rows)
+            if size[0] >= 80 and lesson.unlocks:
+                assert re.search(rf"unlocks ({lesson.unlocks[0]}|{len(lesson.unlocks)})\b", rows[0]), rows[0]
+            if size[0] >= 80 and len(lesson.line) < room:
+                assert lesson.line in told
+        the_map(app).mark("kv-math")
+        await pilot.pause()
+        if size == (80, 24):
+            assert "needs kv-cache · unlocks gqa, paged +1" in text(app)
+        await pilot.resize_terminal(100, 24)
+        await pilot.pause()
+        assert "needs kv-cache · unlocks gqa, paged, cost" in text(app), "a resize makes it anew"
+
+
+async def test_the_map_and_the_command_line_count_alike(app: TutorApp, text: Text, folders: Path) -> None:
+    async with app.run_test(size=(60, 16)) as pilot:
+        await pilot.pause()
+        title = text(app).splitlines()[0]
+    said = CliRunner().invoke(cli, ["progress"]).stdout.splitlines()[0]
+    assert title.split("  ", 1)[0].strip() == "INFERENCE TUTOR"
+    assert f"{title.split('TUTOR')[1].strip()}." == said
+    assert re.fullmatch(r"0 of \d+ lessons done, \d+ written so far\.", said)
 
 
 async def test_arrows_walk_along_the_graph(app: TutorApp, text: Text) -> None:

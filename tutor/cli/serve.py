@@ -56,7 +56,7 @@ def settings_of(model: str | None, given: dict[str, Any]) -> Settings:
     )
 
 
-@click.command(name="serve", help="Serve the model over HTTP.")
+@click.command(name="serve", short_help="Serve the model over HTTP.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0: any free one."
@@ -106,6 +106,11 @@ def settings_of(model: str | None, given: dict[str, Any]) -> Settings:
 @click.option("--watch", is_flag=True, help="Show the engine's panels while clients talk to it.")
 @click.pass_obj
 def command(obj: dict[str, Any], /, trace_path: Path | None, watch: bool, **given: Any) -> None:
+    """Serve the model over HTTP, in the dialects of OpenAI, llama-server and Ollama.
+
+    Exit codes: 0 stopped by you (Ctrl-C, SIGTERM, or q with --watch), 2 wrong usage, 3 it could not run: the
+    model cannot be loaded, the port is taken, or --watch has no terminal.
+    """
     if not is_loopback(given["host"]) and not given["api_key"]:
         raise click.UsageError(
             f"{given['host']} can be reached from other machines: set --api-key or TUTOR_API_KEY."

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import Callable
+from urllib.parse import urlsplit
 
 from tutor.cli.serve_trace import TraceFile
 from tutor.endpoint.messages import Settings
@@ -27,7 +29,7 @@ class WatchSession(LabSession):
     ) -> None:
         super().__init__(kind, {}, settings.model)
         self._trace_file = trace
-        self._port = options.port
+        self.on_url: Callable[[str], None] = lambda _: None  # told the address once the server listens
         self._rolling: RollingTrace | None = None
         self._task: asyncio.Task[None] | None = None
         self.server = Server(
@@ -57,8 +59,7 @@ class WatchSession(LabSession):
 
     def _ready(self, url: str) -> None:
         self.status = "running"
-        if not self._port:
-            self.refusal = f"Serving at {url}"  # the title cannot know it
+        self.on_url(url)
 
     def _died(self, sentence: str) -> None:
         self.refusal = f"{sentence} It is started again."
@@ -95,13 +96,14 @@ def watch_server(
     settings: Settings, options: ServerOptions, trace: TraceFile | None, ascii_only: bool, fps: int
 ) -> int:
     """Serve and show until the user leaves; returns the exit code."""
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    if not terminal:
         print("--watch needs a terminal; leave it out to serve without a screen.", file=sys.stderr)
         return COULD_NOT_RUN
     from tutor.curriculum.loader import load_course
     from tutor.journal.store import Journal
     from tutor.ui.app import TutorApp
-    from tutor.ui.screens.lab import LabScreen
+    from tutor.ui.screens.serve import ServeScreen
     from tutor.ui.services import Services
     from tutor.ui.theme import needs_ascii
 
@@ -111,10 +113,13 @@ def watch_server(
         load_course(), Journal(), model=settings.model, fps=fps,
         make_lab=lambda _kind, _knobs, _model, _trace: session,
     )  # fmt: skip
-    title = f"serve {options.host}:{options.port or '…'}"
-    make_screen: Callable[[], LabScreen] = lambda: LabScreen(services, kind, {}, title=title)  # noqa: E731
+
+    def make_screen() -> ServeScreen:
+        screen = ServeScreen(services, kind, {}, title=f"serve {options.host}:{options.port or '…'}")
+        session.on_url = lambda url: screen.retitle(f"serve {urlsplit(url).netloc}")
+        return screen
+
     app = TutorApp(services, ascii_only=needs_ascii(ascii_only), first=make_screen)
-    app.bind("q", "leave", show=False)  # nothing lies behind the screen: q quits, as in the other commands
     app.run()
     if session.status == "dead":
         print(session.error, file=sys.stderr)

@@ -1,6 +1,7 @@
 """What each server calls its metrics.
 
-vLLM: https://docs.vllm.ai/en/latest/usage/metrics.html (names of V1; those of V0 and early V1 after them).
+vLLM: https://docs.vllm.ai/en/latest/usage/metrics.html (names of V1), and for those of V0 and early V1, which
+come after them, https://docs.vllm.ai/en/v0.8.5/serving/metrics.html.
 SGLang: https://docs.sglang.io/docs/references/production_metrics.html and its metrics collector.
 llama-server: https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md (GET /metrics).
 Of several names the first that is there counts. Counters may have `_total` at their end.
@@ -24,6 +25,8 @@ class Latency(msgspec.Struct, frozen=True):
 class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """`hits` and `queries` are prompt tokens; `misses` stands for queries where only those are counted.
 
+    `accept_rate` is a gauge that stands in where drafted tokens are not counted. `engine` is the word for one
+    of several engines behind the server.
     `mean_time` is a counter of seconds and one of tokens: a mean where there is no histogram.
     """
 
@@ -43,6 +46,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     requests: Names = ()
     drafted: Names = ()
     accepted: Names = ()
+    accept_rate: Names = ()
+    engine: str = "engine"
     latencies: tuple[Latency, ...] = ()
     mean_times: tuple[tuple[str, str, str, str], ...] = ()
 
@@ -64,7 +69,11 @@ def _latencies(prefix: str) -> tuple[Latency, ...]:
         Latency(
             "queue",
             "arrival to admission",
-            (f"{prefix}request_queue_time_seconds", f"{prefix}queue_time_seconds"),
+            (
+                f"{prefix}request_queue_time_seconds",
+                f"{prefix}queue_time_seconds",
+                f"{prefix}time_in_queue_requests",
+            ),
         ),
     )
 
@@ -85,6 +94,7 @@ VLLM = Dialect(
     requests=("vllm:request_success",),
     drafted=("vllm:spec_decode_num_draft_tokens",),
     accepted=("vllm:spec_decode_num_accepted_tokens",),
+    accept_rate=("vllm:spec_decode_draft_acceptance_rate",),
     latencies=_latencies("vllm:"),
 )
 TUTOR = msgspec.structs.replace(VLLM, kind="tutor", name="tutor serve", prefix="tutor:")
@@ -94,7 +104,7 @@ SGLANG = Dialect(
     prefix="sglang:",
     running=("sglang:num_running_reqs",),
     waiting=("sglang:num_queue_reqs",),
-    kv_usage=("sglang:token_usage",),
+    kv_usage=("sglang:token_usage", "sglang:full_token_usage"),
     hits=("sglang:cached_tokens",),
     queries=("sglang:prompt_tokens",),
     hit_rate=("sglang:cache_hit_rate",),
@@ -102,6 +112,8 @@ SGLANG = Dialect(
     prompt_tokens=("sglang:prompt_tokens",),
     output_tokens=("sglang:generation_tokens",),
     requests=("sglang:num_requests", "sglang:request_success"),
+    accept_rate=("sglang:spec_accept_rate",),  # it counts no drafted tokens
+    engine="dp rank",
     latencies=_latencies("sglang:"),
 )
 LLAMA = Dialect(

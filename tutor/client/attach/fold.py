@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 
 import msgspec
 
 from tutor.client.attach.dialects import Dialect, Names, counter, histogram, peak
 from tutor.client.attach.quantile import gained, last_bound, quantile
-from tutor.client.attach.scrape import Histogram, Scrape
+from tutor.client.attach.scrape import Engine, Histogram, Scrape
 from tutor.client.attach.slots import usage_of
-from tutor.client.attach.views import LatencyView, PercentileView, PointView, ServerView, SlotView
+from tutor.client.attach.views import (
+    EngineView,
+    LatencyView,
+    PercentileView,
+    PointView,
+    ServerView,
+    SlotView,
+)
 
 WINDOW = 60.0
 PERCENTILES = (50.0, 95.0, 99.0)
@@ -70,11 +78,12 @@ class Fold:
             url=url,
             kind=d.kind,
             name=d.name,
-            model=_model(now),
+            model=_model(d, now),
             status="ok",
             num_restarts=self.num_restarts,
             running=running,
             waiting=waiting,
+            window=self._span or None,
             capacity=len(slots) or None,
             kv_usage=kv_usage,
             kv_note=kv_note,
@@ -88,6 +97,7 @@ class Fold:
             acceptance=self._acceptance(),
             latencies=self._latencies(),
             slots=slots,
+            engines=_engines(d, now),
             points=tuple(self._points),
             unreadable=now.unreadable,
         )
@@ -148,7 +158,11 @@ class Fold:
 
     def _acceptance(self) -> float | None:
         accepted, drafted = self._gain(self.dialect.accepted), self._gain(self.dialect.drafted)
-        return accepted / drafted if accepted is not None and drafted else None
+        if accepted is not None and drafted:
+            return accepted / drafted
+        return (
+            peak(self._looks[-1].scrape, self.dialect.accept_rate) or None
+        )  # a gauge of 0: nothing is drafted
 
     # --- latencies ------------------------------------------------------------------------------
 
@@ -192,6 +206,32 @@ def _latency(name: str, meaning: str, histogram: Histogram, window: float | None
     return LatencyView(name, meaning, int(histogram.count), histogram.mean, tuple(percentiles), window)
 
 
-def _model(scrape: Scrape) -> str:
-    """The newest `model_name` label."""
-    return next((labels["model_name"] for labels in scrape.labels.values() if "model_name" in labels), "")
+def _keys(d: Dialect, scrape: Scrape) -> list[Engine]:
+    """The engines that tell what they run, those of a model together and in order of their numbers."""
+    told = (key for key, values in scrape.engines.items() if any(name in values for name in d.running))
+    return sorted(told, key=lambda key: (key[0], len(key[1]), key[1]))
+
+
+def _engines(d: Dialect, scrape: Scrape) -> tuple[EngineView, ...]:
+    keys = _keys(d, scrape)
+    if len(keys) < 2:
+        return ()
+    several_models = len({model for model, _ in keys}) > 1
+    views = []
+    for model, number in keys:
+        values = scrape.engines[model, number]
+        names = [model.rsplit("/", 1)[-1]] if several_models else []
+        names += [f"{d.engine} {number}"] if number else []
+        running, waiting, usage = (_first(values, x) for x in (d.running, d.waiting, d.kv_usage))
+        views.append(EngineView(" ".join(names), running, waiting, usage))
+    return tuple(views)
+
+
+def _first(values: Mapping[str, float], names: Names) -> float | None:
+    return next((values[name] for name in names if name in values), None)
+
+
+def _model(d: Dialect, scrape: Scrape) -> str:
+    """The `model_name` of the engines, or how many there are."""
+    models = {model for model, _ in _keys(d, scrape)}
+    return f"{len(models)} models" if len(models) > 1 else "".join(models)

@@ -43,6 +43,15 @@ class SlotView(msgspec.Struct, frozen=True):
         return self.num_prompt + self.num_decoded
 
 
+class EngineView(msgspec.Struct, frozen=True):
+    """One of several engines behind a server (data parallel ranks, or models)."""
+
+    name: str
+    running: float | None
+    waiting: float | None
+    kv_usage: float | None
+
+
 class PointView(msgspec.Struct, frozen=True):
     """One poll, for the curves."""
 
@@ -56,10 +65,14 @@ class PointView(msgspec.Struct, frozen=True):
 class ServerView(msgspec.Struct, frozen=True, kw_only=True):
     """A server at one poll.
 
-    `kind`: vllm, sglang, llama-server, tutor or unknown. `status`: "ok", "starting" (no answer yet),
-    "silent" (it answered before and does not now; figures are of the last answer), "no metrics".
+    `kind`: vllm, sglang, llama-server or tutor; also ollama, page (a web site) or unknown without metrics.
+    `status`: "ok", "starting" (no figures yet), "silent" (it answered before and does not now; figures are of
+    the last answer), "no metrics".
     `age`: seconds since the figures were read. Rates are per second over the window.
+    `window`: the seconds that the rates and `hit_rate` cover; None after a single look.
+    `capacity`: how many requests may run at once.
     `kv_note` says where `kv_usage` comes from when it is no figure of the server's own.
+    `engines` is empty where there is only one; counts are sums over all and `kv_usage` is the fullest one's.
     `missing`: what this server does not report.
     """
 
@@ -76,6 +89,7 @@ class ServerView(msgspec.Struct, frozen=True, kw_only=True):
     num_restarts: int = 0
     running: float | None = None
     waiting: float | None = None
+    window: float | None = None
     capacity: int | None = None
     kv_usage: float | None = None
     kv_note: str = ""
@@ -89,6 +103,7 @@ class ServerView(msgspec.Struct, frozen=True, kw_only=True):
     acceptance: float | None = None
     latencies: tuple[LatencyView, ...] = ()
     slots: tuple[SlotView, ...] = ()
+    engines: tuple[EngineView, ...] = ()
     points: tuple[PointView, ...] = ()
     missing: tuple[str, ...] = ()
     unreadable: int = 0

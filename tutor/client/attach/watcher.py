@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from urllib.parse import quote
 
 import httpx2
 import msgspec
 
 from tutor.client.attach.dialects import LLAMA, recognise
 from tutor.client.attach.fold import WINDOW, Fold
+from tutor.client.attach.problems import no_metrics, refused, unreachable
 from tutor.client.attach.scrape import parse
 from tutor.client.attach.slots import parse_slots
 from tutor.client.attach.views import ServerView, SlotView
-from tutor.client.http import fetch, message_of, why
+from tutor.client.http import message_of, send
 
-ENABLE = {
-    "llama-server": "Start llama-server with --metrics.",
-    "sglang": "Start SGLang with --enable-metrics.",
-    "unknown": "vLLM has /metrics always; SGLang needs --enable-metrics, llama-server --metrics.",
-}
+LONGEST = 10.0  # seconds for one page, however slowly it comes and whether it ends or not
+MOST_BYTES = 16 << 20
+OWNERS = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llama-server"}
+NAMES = {"vllm": "vLLM", "sglang": "SGLang", "llama-server": "llama-server", "ollama": "Ollama",
+         "page": "a web server", "unknown": "a server"}  # fmt: skip
+
+
+class _Page(msgspec.Struct, frozen=True):
+    status: int
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        return self.body.decode("utf-8", "replace")
 
 
 class _Info(msgspec.Struct):
@@ -35,6 +47,7 @@ class _Info(msgspec.Struct):
 
 class _Model(msgspec.Struct):
     id: str
+    owned_by: str = ""
 
 
 class _Models(msgspec.Struct):
@@ -44,12 +57,15 @@ class _Models(msgspec.Struct):
 class Watcher:
     """`poll()` asks the server once and returns the view; it never raises for what a server does.
 
-    `client` has the server's root as its base. `clock` gives seconds and never goes back.
+    `client` has the server's root as its base. `model` names one of several that llama-server routes to.
     """
 
-    def __init__(self, client: httpx2.AsyncClient, url: str, window: float = WINDOW) -> None:
+    def __init__(
+        self, client: httpx2.AsyncClient, url: str, window: float = WINDOW, *, model: str = ""
+    ) -> None:
         self._client = client
         self._url = url
+        self._query = f"?model={quote(model, safe='')}" if model else ""
         self._window = window
         self._fold: Fold | None = None
         self._info: _Info | None = None
@@ -62,19 +78,23 @@ class Watcher:
     async def poll(self) -> ServerView:
         self._num_polls += 1
         try:
-            response = await fetch(self._client, "/metrics")
+            page = await self._page("/metrics")
         except httpx2.HTTPError as error:
-            return self._silent(f"{why(error).capitalize()}.")
-        if response.status_code in (401, 403):
-            return self._silent(f"The server answered {response.status_code}: it wants a key (--api-key).")
-        if response.status_code >= 500 and response.status_code != 501:
-            return self._silent(f"The server answered {response.status_code}: {message_of(response.content)}")
-        if response.status_code != 200:
-            return await self._without_metrics(response.status_code)
-        scrape = parse(response.text)
+            return self._silent(unreachable(error, self._url))
+        except TimeoutError:
+            return self._silent(
+                f"The page /metrics did not end within {LONGEST:g} s or {MOST_BYTES >> 20} MiB."
+            )
+        if page.status != 200:
+            has_key = "Authorization" in self._client.headers
+            problem = refused(page.status, message_of(page.body), has_key)
+            return self._silent(problem) if problem else await self._without_metrics(page)
+        scrape = parse(page.text)
         dialect = recognise(scrape)
         if dialect is None:
-            return await self._without_metrics(200)
+            return await self._without_metrics(page)
+        if scrape.cut:
+            return self._silent("The page /metrics was cut off in the middle.")
         now = time.monotonic()
         if self._fold is None or self._fold.dialect is not dialect:
             self._restarts += self._fold is not None
@@ -94,13 +114,35 @@ class Watcher:
 
     # --- the other endpoints --------------------------------------------------------------------
 
+    async def _page(self, path: str) -> _Page:
+        """GET `path`. TimeoutError where the answer does not end: some other server may send for ever."""
+        request = self._client.build_request("GET", path + self._query)
+        async with asyncio.timeout(LONGEST):
+            response, _ = await send(self._client, request, stream=True)
+            body = bytearray()
+            try:
+                async for part in response.aiter_bytes():
+                    body += part
+                    if len(body) > MOST_BYTES:
+                        raise TimeoutError
+            finally:
+                await response.aclose()
+        return _Page(response.status_code, bytes(body))
+
     async def _json(self, path: str) -> bytes | None:
-        """The body of a 200, or None."""
+        """The body of a 200 that can be JSON, or None: a web server may answer anything with a page."""
         try:
-            response = await fetch(self._client, path)
-        except httpx2.HTTPError:
+            page = await self._page(path)
+        except (httpx2.HTTPError, TimeoutError):
             return None
-        return response.content if response.status_code == 200 else None
+        return page.body if page.status == 200 and page.body.strip()[:1] in (b"{", b"[") else None
+
+    async def _listed(self) -> list[_Model]:
+        body = await self._json("/v1/models")
+        try:
+            return msgspec.json.decode(body, type=_Models).data if body else []
+        except msgspec.DecodeError:
+            return []
 
     async def _ask_info(self, kind: str) -> None:
         paths = {
@@ -118,11 +160,7 @@ class Watcher:
             except msgspec.DecodeError:
                 continue
             break
-        models = await self._json("/v1/models")
-        try:
-            listed = msgspec.json.decode(models, type=_Models).data if models else []
-        except msgspec.DecodeError:
-            listed = []
+        listed = await self._listed()
         self._model = listed[0].id if listed else self._info.model_alias or self._info.model_path
 
     async def _slots(self) -> tuple[SlotView, ...]:
@@ -134,25 +172,36 @@ class Watcher:
 
     # --- views ----------------------------------------------------------------------------------
 
-    async def _without_metrics(self, status: int) -> ServerView:
+    async def _recognise(self, slots: tuple[SlotView, ...], page: _Page) -> str:
+        """What a server is that tells nothing in /metrics, by what else it has."""
+        if slots or "--metrics" in page.text:
+            return "llama-server"
+        owners = {OWNERS[model.owned_by] for model in await self._listed() if model.owned_by in OWNERS}
+        if owners:
+            return owners.pop()
+        for path, kind in (
+            ("/get_server_info", "sglang"),
+            ("/server_info", "sglang"),
+            ("/api/tags", "ollama"),
+        ):
+            if await self._json(path) is not None:
+                return kind
+        return "page" if "<html" in page.text[:1000].lower() else "unknown"
+
+    async def _without_metrics(self, page: _Page) -> ServerView:
         """No metrics that we know: find out what it is, to say what to type. Slots show even so."""
         slots = await self._slots()
-        kind, name = "unknown", "a server"
-        if slots:
-            kind, name = "llama-server", "llama-server"
-        elif await self._json("/get_server_info") is not None:
-            kind, name = "sglang", "SGLang"
+        kind = await self._recognise(slots, page)
         self._fold = None
-        what = "no metrics that the tutor knows" if status == 200 else f"no /metrics ({status})"
         busy = sum(slot.busy for slot in slots)
         self._read_at = time.monotonic()
         return self._show(
             ServerView(
                 url=self._url,
                 kind=kind,
-                name=name,
+                name=NAMES[kind],
                 status="no metrics",
-                problem=f"This is {name} with {what}. {ENABLE[kind]}",
+                problem=no_metrics(kind, NAMES[kind], page.status),
                 running=float(busy) if slots else None,
                 capacity=len(slots) or None,
                 slots=slots,
@@ -175,16 +224,20 @@ class Watcher:
             facts=self._facts(view),
             num_polls=self._num_polls,
             num_restarts=restarts,
+            capacity=view.capacity or (self._most_running() if not view.engines else None),
             age=time.monotonic() - self._read_at if self._read_at else 0.0,
         )
         return self._view
 
+    def _most_running(self) -> int | None:
+        return self._info.max_running_requests if self._info is not None else None
+
     def _facts(self, view: ServerView) -> tuple[str, ...]:
         info = self._info or _Info()
-        slots = view.capacity or info.total_slots
+        slots = len(view.slots) or info.total_slots
         facts = (
-            (slots, "{} slots"),
-            (info.max_total_num_tokens, "room for {:,} tokens"),
-            (info.max_running_requests, "at most {} running"),
+            (len(view.engines), "{} engines, added up"),
+            (slots, "{} slots" if slots != 1 else "{} slot"),
+            (info.max_total_num_tokens, "{:,} tokens of KV"),
         )
         return tuple(text.format(value) for value, text in facts if value)

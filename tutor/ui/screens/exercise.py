@@ -59,7 +59,7 @@ class ExerciseScreen(ReplayActions, HelpActions):
         self.action_pane("statement")
         self._follow_file(self._file)
         if self._file.is_new:
-            self.say(f"Your file is {self._file.path}. Edit it here, or with any editor.")
+            self.say_on_opening(f"Your file is {self._file.path}. Edit it here, or with any editor.")
         self._restore_draft(self._file)
 
     def action_back(self) -> None:

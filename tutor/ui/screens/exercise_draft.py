@@ -31,15 +31,19 @@ class DraftActions(ExerciseFrame):
             return
         if is_based_on(kept, file.text):
             self.editor.load_text(kept.text)
-            self.say("What you typed last time was not saved. It is back in the editor; Ctrl+S saves it.")
+            self.say_on_opening(
+                "What you typed last time was not saved. It is back in the editor; Ctrl+S saves it."
+            )
             return
         try:
             beside = self._draft.put_beside(file.path, kept.text)
             self._draft.drop()
         except OSError as error:
-            self.say(f"Unsaved text of last time cannot be written: {error.strerror}.", bad=True)
+            self.say_on_opening(f"Unsaved text of last time cannot be written: {error.strerror}.", bad=True)
             return
-        self.say(f"{file.path.name} was changed since. What you had typed here is in {beside.name}.")
+        self.say_on_opening(
+            f"{file.path.name} was changed since. What you had typed here is in {beside.name}."
+        )
 
     @on(TextArea.Changed)
     def _typed(self) -> None:

@@ -105,6 +105,7 @@ class FileActions(DraftActions):
         """The file was written here: that is no save of another editor."""
         if self._watcher is not None and self._file is not None:
             self._watcher.note(self._file.exercise.id, self._file.text.encode())
+        self.say_on_opening("")
         self._keep_draft()
 
     def keep_work(self) -> str:

@@ -62,6 +62,7 @@ class ExerciseFrame(TutorScreen):
         with Horizontal(id="panes"):
             with Vertical(id="side"):
                 with VerticalScroll(id="statement", classes="pane"):
+                    yield Static(id="opening", markup=False)
                     if self._news:
                         yield Static("\n".join(self._news), id="news", markup=False)
                     yield Markdown(self.exercise.statement, open_links=False)
@@ -72,6 +73,13 @@ class ExerciseFrame(TutorScreen):
                 self._file.text, language="python", id="editor", classes="pane", tab_behavior="indent"
             )
         yield KeyBar(KEYS)
+
+    def say_on_opening(self, sentence: str, *, bad: bool = False) -> None:
+        """Above the task, where it hides nothing, until the file is written. "" takes it away."""
+        place = self.query_one("#opening", Static)
+        place.set_class(bad, "-bad")
+        place.update(sentence)
+        place.display = bool(sentence)
 
     @property
     def editor(self) -> TextArea:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
@@ -22,7 +22,9 @@ from tutor.ui.widgets.transport import Transport
 if TYPE_CHECKING:
     from tutor.labs.session import LabSession
 
-KEYS = (
+Keys = tuple[tuple[str, str, str], ...]  # (key, what, action)
+
+KEYS: Keys = (
     ("Space", "pause", "screen.pause"),
     (", .", "step", "screen.forward"),
     ("< >", "speed", ""),
@@ -30,7 +32,7 @@ KEYS = (
     ("?", "help", "screen.help"),
     ("Esc", "back", "screen.back"),
 )
-DEAD_KEYS = (
+DEAD_KEYS: Keys = (
     ("r", "start again", "screen.restart"),
     ("k", "knobs", "screen.knobs"),
     ("Esc", "back", "screen.back"),
@@ -39,6 +41,11 @@ DEAD_KEYS = (
 
 class LabFrame(TutorScreen):
     """The widgets of one session and how they follow it. `watch`: sentences of what to look at."""
+
+    KEYS: ClassVar[Keys] = KEYS
+    DEAD_KEYS: ClassVar[Keys] = DEAD_KEYS
+    DEAD_HINT: ClassVar[str] = "r starts it again, k changes the knobs, Esc goes back."
+    KNOBS_WORD: ClassVar[str] = "knobs: "
 
     def __init__(
         self, services: Services, kind: LabKind, session: LabSession, title: str, watch: tuple[str, ...]
@@ -51,6 +58,7 @@ class LabFrame(TutorScreen):
         self._tab = 1
         self._drawn: LabView | None = None
         self._status = ""
+        self._noted = ""
 
     def body(self) -> ComposeResult:
         yield TitleBar(self._lab_title)
@@ -72,9 +80,9 @@ class LabFrame(TutorScreen):
         yield KeyBar(self._keys)
 
     @property
-    def _keys(self) -> tuple[tuple[str, str, str], ...]:
+    def _keys(self) -> Keys:
         """Without the knobs where a recording cannot be run again."""
-        return tuple(key for key in KEYS if self.kind.producer or key[0] != "k")
+        return tuple(key for key in self.KEYS if self.kind.producer or key[0] != "k")
 
     def _show_frame(self) -> None:
         """Everything that does not need a view yet."""
@@ -165,14 +173,19 @@ class LabFrame(TutorScreen):
         usual = {knob.name: knob.default for knob in self.kind.knobs}
         given = header.knobs or self.session.knobs
         order = sorted(given, key=lambda name: given[name] == usual.get(name))  # changed ones are read first
-        knobs = [f"{names.get(name, name)} {_knob_text(given[name])}" for name in order]
-        said = ("knobs: " if self.kind.producer else "") + "  ".join(knobs)
-        rows = ["".join(run for run, _ in row) for row in legend(said, max(1, self.size.width - 2))]
-        self.query_one("#knobs", Static).update("\n".join(rows) if len(rows) <= 2 else said)
+        knobs = [f"{names.get(name, name)} {knob_text(given[name])}" for name in order]
+        said = (self.KNOBS_WORD if self.kind.producer else "") + "  ".join(knobs)
+        self.query_one("#knobs", Static).update(self._fit_knobs(said, max(1, self.size.width - 2)))
+
+    def _fit_knobs(self, said: str, width: int) -> str:
+        rows = ["".join(run for run, _ in row) for row in legend(said, width)]
+        return "\n".join(rows) if len(rows) <= 2 else said
 
     def _show_note(self, view: LabView) -> None:
         note = view.note or (self._watch[0] if self._watch else self.kind.phenomenon)
-        self.query_one("#note", Static).update(note)
+        if note != self._noted:
+            self._noted = note
+            self.query_one("#note", Static).update(note)
 
     def _show_status(self) -> None:
         self._status = self.session.status
@@ -182,12 +195,12 @@ class LabFrame(TutorScreen):
         if dead:
             words = "\n".join(f"  {line}" for line in self.session.last_words[-6:])
             said = f"\nIts last words:\n{words}" if words else ""
-            box.update(f"{self.session.error}{said}\nr starts it again, k changes the knobs, Esc goes back.")
-        self.query_one(KeyBar).show(DEAD_KEYS if dead else self._keys)
+            box.update(f"{self.session.error}{said}\n{self.DEAD_HINT}")
+        self.query_one(KeyBar).show(self.DEAD_KEYS if dead else self._keys)
         self._show_transport()
 
 
-def _knob_text(value: object) -> str:
+def knob_text(value: object) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     text = str(value)

@@ -18,12 +18,10 @@ from tutor.curriculum.loader import read_lab, read_lesson, read_quiz
 from tutor.curriculum.render import LessonText
 from tutor.curriculum.schema import LabSpec, Lesson, Question
 from tutor.journal.events import LessonOpened, PredictionMade, SectionReached
-from tutor.ui.describe import bullets
-from tutor.ui.inline import inline
+from tutor.ui.lesson_text import about_exercise, about_lab, unlock_text
 from tutor.ui.quiz import QuizPane
 from tutor.ui.screens.base import Help, KeyBar, TitleBar, TutorScreen
 from tutor.ui.services import Services
-from tutor.ui.theme import state_mark
 from tutor.ui.widgets.section_bar import SectionBar
 
 TITLES = {"read": "Read", "predict": "Predict", "lab": "Lab", "exercise": "Exercise", "recap": "Recap"}
@@ -173,68 +171,25 @@ class LessonScreen(TutorScreen):
 
     def _make_recap(self) -> Widget:
         text = self._text.recap if self._text else ""
-        return self._markdown(f"## Recap\n\n{text}\n\n{self._unlock_text()}")
+        course, states = self.services.course, self.services.states
+        return self._markdown(f"## Recap\n\n{text}\n\n{unlock_text(self.lesson, course, states)}")
 
     def _markdown(self, text: str) -> Widget:
         from textual.widgets import Markdown
 
         return VerticalScroll(Markdown(text, open_links=False))
 
-    def _unlock_text(self) -> str:
-        course, states = self.services.course, self.services.states
-        if not self.lesson.unlocks:
-            return "This lesson is the end of its path."
-        lines = ["## What this unlocks", ""]
-        for id in self.lesson.unlocks:
-            mark, word = state_mark(states[id].status, states[id].written)
-            lines.append(f"- {mark} **{course[id].title}** ({word}): {course[id].line}")
-        if states[self.lesson.id].status != "done":
-            lines += ["", "The lesson is done when its exercise has passed."]
-        return "\n".join(lines)
-
     def _make_predict(self) -> Widget:
         after = "Enter goes to the exercise." if self._test else "Enter goes on."
         return QuizPane(self._asked_here, after)
 
     def _make_lab(self) -> Widget:
-        lab = self._lab
-        assert lab is not None  # the section exists only with a lab
-        lines = [
-            Content.styled(lab.title, "bold"),
-            inline(lab.phenomenon),
-            Content(""),
-            Content.styled("WHAT TO WATCH", "bold $secondary"),
-            *bullets(lab.watch, 70),
-            Content(""),
-        ]
+        assert self._lab is not None  # the section exists only with a lab
         runs = self.services.progress.lesson(self.lesson.id).lab_runs
-        if self._unanswered:
-            lines.append(Content("First you commit to a prediction; then the real engine runs."))
-        if runs:
-            lines.append(
-                Content.styled(f"✓ You have run it {runs} time{'s' if runs > 1 else ''}.", "$success")
-            )
-        lines += [Content(""), Content.assemble(("Enter", "bold $accent"), " opens the lab.")]
-        return VerticalScroll(Static(Content("\n").join(lines), markup=False))
+        return _text_pane(about_lab(self._lab, runs, asks_first=bool(self._unanswered)))
 
     def _make_exercise(self) -> Widget:
-        known = self.services.progress.exercise(self.lesson.id)
-        lines = [
-            Content.styled("Now build it", "bold"),
-            Content("The exercise is a Python file in your workspace, graded against the real model."),
-            Content(""),
-        ]
-        if known.passed:
-            lines.append(Content.styled("✓ Passed. You can change it and check again.", "$success"))
-        elif known.attempts:
-            failed = "; ".join(known.last_failed_checks) or "the file as a whole"
-            times = "once" if known.attempts == 1 else f"{known.attempts} times"
-            lines.append(Content(f"Checked {times} so far. Open: {failed}."))
-        else:
-            lines.append(Content("Not tried yet."))
-        lines += self._other_languages()
-        lines += [Content(""), Content.assemble(("Enter", "bold $accent"), " opens the exercise.")]
-        return VerticalScroll(Static(Content("\n").join(lines), markup=False))
+        return _text_pane(about_exercise(self.lesson, self.services.progress.exercise(self.lesson.id)))
 
     # --- predictions ----------------------------------------------------------------------------
 
@@ -297,15 +252,6 @@ class LessonScreen(TutorScreen):
         if self.services.progress.exercise(self.lesson.id).last_passed and "recap" in self.sections:
             await self.go("recap")
 
-    def _other_languages(self) -> list[Content]:
-        """How the exercise is begun in a language that this screen has no editor for."""
-        from tutor.grading.errors import GradingError
-        from tutor.grading.exercise import LANGUAGE_NAMES, PYTHON, find_exercise
 
-        try:
-            languages = find_exercise(self.lesson.id).languages
-        except GradingError:
-            return []  # the exercise screen says what is wrong with it
-        begin = f"tutor start {self.lesson.id} --language"
-        others = [each for each in languages if each != PYTHON]
-        return [Content(f"In {LANGUAGE_NAMES[each]}: {begin} {each}") for each in others]
+def _text_pane(text: Content) -> Widget:
+    return VerticalScroll(Static(text, markup=False))

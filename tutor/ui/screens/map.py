@@ -11,8 +11,9 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
+from tutor.curriculum.mastery import done_words
 from tutor.ui import describe
-from tutor.ui.screens.base import Help, KeyBar, TitleBar, TutorScreen
+from tutor.ui.screens.base import MIN_WIDTH, Help, KeyBar, TitleBar, TutorScreen
 from tutor.ui.widgets.course_map import CourseMap
 
 if TYPE_CHECKING:
@@ -73,10 +74,7 @@ class MapScreen(TutorScreen):
         yield KeyBar(self.KEYS)
 
     def _where(self) -> str:
-        states = self.services.states.values()
-        done = sum(state.status == "done" for state in states)
-        written = sum(state.written for state in states)
-        return f"{done} of {written} lessons done · {len(self.services.course)} on the map"
+        return done_words(self.services.states)
 
     @property
     def map(self) -> CourseMap:
@@ -84,6 +82,9 @@ class MapScreen(TutorScreen):
 
     def on_mount(self) -> None:
         self.map.focus()
+
+    def on_resize(self) -> None:
+        self.query_one("#strip", Static).update(self._strip(self.map.marked), layout=False)
 
     def on_screen_suspend(self) -> None:
         self._left = True
@@ -105,7 +106,8 @@ class MapScreen(TutorScreen):
 
     def _strip(self, lesson: str) -> Content:
         s = self.services
-        return describe.strip(s.course[lesson], s.states, s.progress, s.course)
+        width = max(MIN_WIDTH, self.app.size.width) - 2  # without the padding of the line
+        return describe.strip(s.course[lesson], s.states, s.progress, s.course, width)
 
     def _show(self) -> None:
         marked = self.map.marked

@@ -10,12 +10,17 @@ from textual.geometry import Size
 from textual.strip import Strip
 
 from tutor.client.attach.plain import number, rate, share, time_of
-from tutor.client.attach.views import LatencyView, ServerView, SlotView
+from tutor.client.attach.views import EngineView, LatencyView, ServerView, SlotView
 from tutor.ui.widgets.panels.base import Line, clip, line_width, pad
 from tutor.ui.widgets.panels.numbers import bar
 from tutor.ui.widgets.styled_lines import StyledLines
 
 LEVELS = " ▁▂▃▄▅▆▇█"
+NO_LATENCIES = {
+    "ok": "This server has no latency histograms.",
+    "starting": "Waiting for the first answer.",
+    "no metrics": "Latencies come from /metrics.",
+}
 LABEL = 12
 FIGURE = 12
 
@@ -94,21 +99,23 @@ class LoadPanel(ServerPanel):
     TITLE: ClassVar[str] = "LOAD"
 
     def note(self, view: ServerView) -> str:
-        return f"{view.request_rate:.2f} requests/s" if view.request_rate is not None else ""
+        done = f"{rate(view.request_rate)} requests/s" if view.request_rate is not None else ""
+        over = f"rates over {view.window:.0f} s" if view.window else ""
+        return "  ".join(part for part in (done, over) if part)
 
     def lines(self, view: ServerView, width: int) -> tuple[Line, ...]:
         room = max(0, width - LABEL - FIGURE)
         points = view.points
         slots = f" of {view.capacity}" if view.capacity else ""
-        top = float(view.capacity or 0)
+        top = float(len(view.slots))
         whole = view.kv_usage
         # without a figure of the cache itself, what busy slots fill of their contexts stands in
-        cache = "KV cache" if not view.kv_note else "contexts"
+        cache = "contexts" if view.kv_note else "fullest KV" if view.engines else "KV cache"
         rows: list[Line] = [
             _row("running", number(view.running) + slots, sparkline([p.running for p in points], room, top)),
             _row("waiting", number(view.waiting), sparkline([p.waiting for p in points], room)),
             _row(cache, share(whole), bar(whole, room) if whole is not None else ""),
-            _row("cache hits", share(view.hit_rate), _said(view.hit_rate_before, "since start", room)),
+            _row("cache hits", _hits(view), _said(view.hit_rate_before, "since start", room)),
             _row("preempted", number(view.preemptions), _preempted(view, room)),
             _row("tokens/s in", rate(view.input_rate), ""),
             _row("tokens/s out", rate(view.output_rate), sparkline([p.output_rate for p in points], room)),
@@ -121,6 +128,13 @@ class LoadPanel(ServerPanel):
 def _row(label: str, figure: str, picture: str) -> Line:
     style = "muted" if figure == "unknown" else "now"
     return ((pad(label, LABEL + 1), "muted"), (pad(figure, FIGURE - 1), style), (picture, "bar"))
+
+
+def _hits(view: ServerView) -> str:
+    """Nothing was looked up lately is another thing than a server that does not tell."""
+    if view.hit_rate is None and view.hit_rate_before is not None and view.window:
+        return "none asked"
+    return share(view.hit_rate)
 
 
 def _said(value: float | None, what: str, room: int) -> str:
@@ -144,7 +158,7 @@ class LatencyPanel(ServerPanel):
 
     def lines(self, view: ServerView, width: int) -> tuple[Line, ...]:
         if not view.latencies:
-            return ((("This server has no latency histograms.", "muted"),),) if view.status == "ok" else ()
+            return (((NO_LATENCIES.get(view.status, NO_LATENCIES["ok"]), "muted"),),)
         wide = width >= 57
         head = pad("", 7) + "".join(pad(name.rjust(8), 9) for name in ("P50", "P95", "P99", "mean"))
         lines: list[Line] = [((clip(head + ("       n  over" if wide else "  over"), width), "muted"),)]
@@ -166,6 +180,37 @@ def _covers(latency: LatencyView) -> str:
     return "all" if latency.window is None else f"{latency.window:.0f} s"
 
 
+class EnginesPanel(ServerPanel):
+    """Each of several engines behind one server: data parallel ranks, or models."""
+
+    TITLE: ClassVar[str] = "ENGINES"
+
+    def note(self, view: ServerView) -> str:
+        return f"{len(view.engines)} engines" if view.engines else ""
+
+    def lines(self, view: ServerView, width: int) -> tuple[Line, ...]:
+        counts = [_counts(engine) for engine in view.engines]
+        names = max((len(engine.name) for engine in view.engines), default=0)
+        names = min(names, max(6, width - max(map(len, counts), default=0) - SHARE))
+        pairs = zip(view.engines, counts, strict=True)
+        return tuple(_engine_line(engine, count, names, width) for engine, count in pairs)
+
+
+SHARE = 6
+
+
+def _counts(engine: EngineView) -> str:
+    return f"{number(engine.running):>6} running {number(engine.waiting):>6} waiting  KV"
+
+
+def _engine_line(engine: EngineView, counts: str, name_width: int, width: int) -> Line:
+    usage = "  ?" if engine.kv_usage is None else share(engine.kv_usage)
+    room = max(0, width - name_width - len(counts) - SHARE)
+    gauge = bar(engine.kv_usage, room) if engine.kv_usage is not None else ""
+    name = (pad(engine.name, name_width), "accent")
+    return (name, (counts, "text"), (pad(f"{usage:>5}", SHARE), "now"), (gauge, "bar"))
+
+
 class SlotsPanel(ServerPanel):
     """llama-server's slots: how much of its context each has filled, and with what."""
 
@@ -180,7 +225,7 @@ class SlotsPanel(ServerPanel):
         if view.slots:
             return tuple(_slot_line(slot, width) for slot in view.slots)
         if view.kind == "llama-server" and view.status == "ok":
-            return ((("No answer from /slots (started with --no-slots?).", "muted"),),)
+            return ((("No answer from /slots: llama-server was started with --no-slots.", "muted"),),)
         return ()
 
 

@@ -244,7 +244,8 @@ class Panel(StyledLines, can_focus=True):
         return ((title, "title"), (" " * gap, ""), (note, "note"))
 
     def _strip(self, line: Line, left: int, width: int) -> Strip:
-        strip = Strip([Segment(text, self._style(name)) for text, name in line])
+        runs = (Segment(text, self._style(name)) for text, name in line if text)
+        strip = Strip(Segment.simplify(runs))  # each run costs some 25 bytes of colour on the line
         return strip.crop(left, left + width).adjust_cell_length(width, self._style(""))
 
     def _with_cursor(self, strip: Strip, x: int, length: int, width: int) -> Strip:
