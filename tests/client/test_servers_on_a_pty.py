@@ -135,6 +135,16 @@ def test_serve_watch_has_the_keys_of_a_server(tutor: Open) -> None:
     quits(terminal, "q")
 
 
+def test_serve_watch_says_that_its_port_is_taken(tutor: Open) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        terminal = tutor(*SERVE, "--port", str(taken.getsockname()[1]), "--watch")
+        terminal.until(lambda: "Cannot listen on 127.0.0.1" in terminal.text)
+        terminal.until(lambda: "not serving" in terminal.text)
+        assert "died" not in terminal.text
+        terminal.type("q")
+        assert terminal.ended() == 3 and "Cannot listen" in terminal.text
+
+
 def test_nothing_is_written_while_nothing_changes(tutor: Open, stage: Any) -> None:
     """Over a slow line: once the curves are full, a quiet server's picture costs no byte."""
     stage.play("vllm_1.txt")

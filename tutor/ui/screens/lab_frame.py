@@ -17,7 +17,7 @@ from tutor.ui.services import Services
 from tutor.ui.theme import PROVENANCE
 from tutor.ui.widgets.panels import make_panel
 from tutor.ui.widgets.panels.base import legend
-from tutor.ui.widgets.transport import Transport
+from tutor.ui.widgets.transport import STATUS, Transport
 
 if TYPE_CHECKING:
     from tutor.labs.session import LabSession
@@ -45,6 +45,7 @@ class LabFrame(TutorScreen):
     KEYS: ClassVar[Keys] = KEYS
     DEAD_KEYS: ClassVar[Keys] = DEAD_KEYS
     DEAD_HINT: ClassVar[str] = "r starts it again, k changes the knobs, Esc goes back."
+    DEAD_WORD: ClassVar[str] = STATUS["dead"][1]
     KNOBS_WORD: ClassVar[str] = "knobs: "
 
     def __init__(
@@ -62,7 +63,7 @@ class LabFrame(TutorScreen):
 
     def body(self) -> ComposeResult:
         yield TitleBar(self._lab_title)
-        yield Transport()
+        yield Transport(self.DEAD_WORD)
         yield Static(id="tabs", markup=False)
         self.panels = {name: make_panel(name) for name in self.kind.panels}
         for name, panel in self.panels.items():

@@ -27,6 +27,7 @@ class ServeScreen(LabScreen):
     )
     DEAD_KEYS: ClassVar[Keys] = (("q", "quit", "app.leave"),)
     DEAD_HINT = "q quits."
+    DEAD_WORD = "not serving"
     KNOBS_WORD = "options: "
     ALL_KEYS: ClassVar[Help] = (
         ("Space", "hold the picture, and back to now; the server goes on"),

@@ -28,8 +28,10 @@ class Transport(Static):
             super().__init__()
             self.step = step
 
-    def __init__(self) -> None:
+    def __init__(self, dead: str) -> None:
+        """`dead`: the words for an engine or a server that has ended by itself."""
         super().__init__(markup=False)
+        self._dead = dead
         self._shown: tuple[int, int, str, float, bool] | None = None
         self._slider = (0, 0)
 
@@ -48,6 +50,8 @@ class Transport(Static):
             return
         step, last, status, speed, playing = self._shown
         mark, word = STATUS[status]
+        if status == "dead":
+            word = self._dead
         behind = step < last
         if status in ("replay", "done", "dead", "stopped") and playing and behind:
             mark, word = "►", "playing"
