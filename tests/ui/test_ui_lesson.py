@@ -10,7 +10,7 @@ from textual.widgets import Input
 
 from tutor.curriculum.loader import read_quiz
 from tutor.curriculum.quiz import instantiate
-from tutor.journal.events import LessonOpened, PredictionMade, SectionReached
+from tutor.journal.events import ExerciseChecked, LabRun, LessonOpened, PredictionMade, SectionReached
 from tutor.ui.app import TutorApp
 from tutor.ui.quiz import QuizPane
 from tutor.ui.screens.lesson import LessonScreen
@@ -49,6 +49,29 @@ async def test_all_sections_by_keyboard(
     reached = [event.section for event in events(services, SectionReached)]  # type: ignore[attr-defined]
     assert reached == ["Read", "Predict", "Lab", "Exercise", "Recap"]
     assert len(events(services, LessonOpened)) == 1
+
+
+async def test_the_bar_tells_what_is_done_from_what_was_passed_by(
+    services: Services, text: Text, until: Until
+) -> None:
+    app = lesson_app(services)
+    async with app.run_test(size=(80, 24)) as pilot:
+        for word in ("What happens after Enter", "Question 1 of", "WHAT TO WATCH", "Now build it"):
+            await until(pilot, lambda word=word: word in text(app))
+            await pilot.press("n")
+        bar = "✓ Read ── ◇ Predict ── ◇ Lab ── ◇ Exercise ── ▸ Recap"
+        await until(pilot, lambda: bar in text(app))
+        screen = app.screen
+        assert isinstance(screen, LessonScreen)
+        for question in screen._asked_here:
+            answer = {"answer": "0", "expected": "1", "correct": False}
+            services.record(PredictionMade(lesson="request", question=question.id, **answer))  # type: ignore[arg-type]
+        services.record(LabRun(lesson="request", kind="request", steps=3))
+        services.record(ExerciseChecked(exercise="request", lesson="request", passed=True))
+        await pilot.press("b")
+        await until(pilot, lambda: "✓ Predict ── ✓ Lab ── ▸ Exercise ── ✓ Recap" in text(app))
+        await pilot.press("b")
+        await until(pilot, lambda: "▸ Lab ── ✓ Exercise" in text(app))
 
 
 async def test_space_turns_a_page(services: Services, text: Text, until: Until) -> None:

@@ -49,6 +49,7 @@ class LessonScreen(TutorScreen):
         ("1 to 9", "choose an answer"),
         ("a", "after an answer: the same question with fresh numbers"),
         ("Esc", "back to the map"),
+        ("✓  ◇  ·", "a section that is done, seen, not seen yet"),
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("n", "step(1)", show=False),
@@ -149,11 +150,23 @@ class LessonScreen(TutorScreen):
         self._show_place()
 
     def _show_place(self) -> None:
-        reached = self.services.progress.lesson(self.lesson.id).sections
-        rows = [(name, TITLES[name], TITLES[name] in reached) for name in self.sections]
+        rows = [(name, TITLES[name], self._state_of(name)) for name in self.sections]
         self.query_one(SectionBar).show(rows, self.section)
         extra = (ENTER[self.section],) if self.section in ENTER else ()
         self.query_one(KeyBar).show((*extra, *KEYS))
+
+    def _state_of(self, name: str) -> str:
+        """Text is done when it was shown; the rest when it was answered, run or passed."""
+        progress = self.services.progress.lesson(self.lesson.id)
+        if TITLES[name] not in progress.sections:
+            return ""
+        answered = {prediction.question for prediction in progress.predictions}
+        done = {
+            "predict": all(question.id in answered for question in self._asked_here),
+            "lab": progress.lab_runs > 0,
+            "exercise": self.services.progress.exercise(self.lesson.id).passed,
+        }
+        return "done" if done.get(name, True) else "seen"
 
     async def action_step(self, step: int) -> None:
         at = self.sections.index(self.section) + step

@@ -7,19 +7,20 @@ from collections.abc import Sequence
 from textual.content import Content
 from textual.widgets import Static
 
+# what became of a section -> (mark, style)
+SECTION_STATES = {"done": ("✓", "$success"), "seen": ("◇", "$text"), "": ("·", "$secondary")}
+
 
 class SectionBar(Static):
-    """`show` takes (name, title, reached) of each section and the current name; a click goes there."""
+    """`show` takes (name, title, state) of each section and the current name; a click goes there."""
 
     def __init__(self) -> None:
         super().__init__(markup=False)
 
-    def show(self, sections: Sequence[tuple[str, str, bool]], current: str) -> None:
+    def show(self, sections: Sequence[tuple[str, str, str]], current: str) -> None:
         parts: list[Content] = []
-        for index, (name, title, reached) in enumerate(sections):
-            here = name == current
-            mark = "▸" if here else "✓" if reached else "·"
-            style = "bold reverse" if here else "$success" if reached else "$secondary"
+        for index, (name, title, state) in enumerate(sections):
+            mark, style = ("▸", "bold reverse") if name == current else SECTION_STATES[state]
             label = Content.styled(f" {mark} {title} ", style).stylize(f"@click=screen.go('{name}')")
             parts += [Content.styled("──", "$secondary")] * bool(index) + [label]
         self.update(Content.assemble(*parts))
