@@ -7,6 +7,7 @@ from typing import Any
 import httpx2
 import msgspec
 import pytest
+from bench_kit import load, run
 from scripted_openai import Script, ScriptedServer
 
 from tutor.client.bench.driver import Progress
@@ -17,20 +18,7 @@ from tutor.client.bench.report import report
 from tutor.client.bench.result import Result, in_flight_by_second, seen_by_second
 from tutor.client.bench.session import Plan, bench
 from tutor.client.bench.vllm_keys import as_json
-from tutor.client.bench.workload import Load
 from tutor.client.http import ClientError, Refused, Unreachable, make_client, why
-
-
-def load(**changes: object) -> Load:
-    settings: dict[str, object] = {
-        "arrivals": "closed", "requests": 12, "concurrency": 3, "input_tokens": parse_lengths("40"),
-        "output_tokens": parse_lengths("6"),
-    }  # fmt: skip
-    return Load(**(settings | changes))  # type: ignore[arg-type]
-
-
-async def run(server: ScriptedServer, asked: Load | None = None, **plan: Any) -> Result:
-    return await bench(Plan(url=server.url, load=asked or load(), **({"probe": False} | plan)))
 
 
 def told(result: Result, about: str) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from bench_kit import load, run
 from scripted_openai import Script, ScriptedServer
 
 from tutor.client.bench.driver import Driver, Progress
@@ -18,25 +19,12 @@ from tutor.client.bench.prepare import find_model_id
 from tutor.client.bench.record import latency
 from tutor.client.bench.report import report
 from tutor.client.bench.result import Result
-from tutor.client.bench.session import Plan, bench
 from tutor.client.bench.stream import Target, ask
 from tutor.client.bench.workload import Load, Ratio, make_items
 from tutor.client.http import ClientError, Refused, Unreachable, make_client
 from tutor.metrics.goodput import Targets
 
 SLACK = 0.06  # what a loaded machine may add to one sleep
-
-
-def load(**changes: object) -> Load:
-    settings: dict[str, object] = {
-        "arrivals": "closed", "requests": 12, "concurrency": 3, "input_tokens": parse_lengths("40"),
-        "output_tokens": parse_lengths("6"),
-    }  # fmt: skip
-    return Load(**(settings | changes))  # type: ignore[arg-type]
-
-
-async def run(server: ScriptedServer, asked: Load | None = None, **plan: Any) -> Result:
-    return await bench(Plan(url=server.url, load=asked or load(), **({"probe": False} | plan)))
 
 
 def about(result: Result) -> dict[str, bool]:
