@@ -48,6 +48,7 @@ async def until(pilot: Pilot[Any], *parts: str) -> None:
     while not all(part in text(pilot.app) for part in parts):
         assert time.monotonic() < deadline, f"no {parts} on:\n{text(pilot.app)}"
         await pilot.pause(0.02)
+    await pilot.pause()  # the frame is whole
 
 
 async def until_gone(pilot: Pilot[Any], part: str) -> None:

@@ -65,7 +65,8 @@ def text() -> Callable[[TutorApp], str]:
 
 @pytest.fixture
 def until() -> Callable[..., Awaitable[None]]:
-    """Let the app work until the condition holds; fail with its screen when it never does."""
+    """Let the app work until the condition holds and the frame it appeared in is whole (a box that is
+    shown with it is laid out a moment later); fail with its screen when it never holds."""
 
     async def wait(pilot: Pilot[Any], condition: Callable[[], object], seconds: float = WAIT) -> None:
         deadline = time.monotonic() + seconds
@@ -75,6 +76,7 @@ def until() -> Callable[..., Awaitable[None]]:
                 shown = "\n".join("".join(segment.text for segment in strip) for strip in strips)
                 raise AssertionError(f"did not happen within {seconds} s; the screen is:\n{shown}")
             await pilot.pause(0.02)
+        await pilot.pause()
 
     return wait
 
