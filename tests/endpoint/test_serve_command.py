@@ -47,9 +47,12 @@ def serving(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
                 process.kill()
 
 
-def test_an_open_address_needs_a_key() -> None:
-    code, said = refused("--host", "0.0.0.0")
-    assert code == 2 and "--api-key" in said
+def test_an_open_address_needs_a_key_and_an_empty_one_is_none() -> None:
+    for key in ((), ("--api-key", " ")):
+        code, said = refused("--host", "0.0.0.0", *key)
+        assert code == 2 and "0.0.0.0 can be reached" in said and "--api-key" in said
+    code, said = refused("--host", " ", "--api-key", "secret")
+    assert code == 2 and "--host needs an address" in said
 
 
 def test_settings_that_cannot_work_are_named() -> None:

@@ -26,7 +26,7 @@ def test_find_prefers_argument_then_environment_then_bundled(
 
 
 def test_missing_file_names_where_it_was_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ModelNotFound, match=r"none\.gguf \(named by --model\) does not exist"):
+    with pytest.raises(ModelNotFound, match=r"none\.gguf \(named on the command line\) does not exist"):
         find_model(str(tmp_path / "none.gguf"))
     with pytest.raises(ModelNotFound, match="is a folder"):
         find_model(str(tmp_path))

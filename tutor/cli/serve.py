@@ -13,7 +13,7 @@ import click
 from tutor.cli.serve_trace import TraceFile
 from tutor.endpoint.engine_client import HANG_LIMIT
 from tutor.endpoint.messages import Settings
-from tutor.endpoint.server import Server, ServerError, ServerOptions, is_loopback
+from tutor.endpoint.server import Server, ServerError, ServerOptions
 from tutor.llama.config import KvType, Mode
 from tutor.llama.errors import EngineError
 from tutor.serving.config import EngineConfig
@@ -111,18 +111,14 @@ def command(obj: dict[str, Any], /, trace_path: Path | None, watch: bool, **give
     Exit codes: 0 stopped by you (Ctrl-C, SIGTERM, or q with --watch), 2 wrong usage, 3 it could not run: the
     model cannot be loaded, the port is taken, or --watch has no terminal.
     """
-    if not is_loopback(given["host"]) and not given["api_key"]:
-        raise click.UsageError(
-            f"{given['host']} can be reached from other machines: set --api-key or TUTOR_API_KEY."
-        )
     try:
         settings = settings_of(obj["model"], given)
-    except ConfigError as error:
+        options = ServerOptions(
+            given["host"], given["port"], given["api_key"], given["max_waiting"], given["grace"],
+            given["model_name"], given["hang_limit"],
+        )  # fmt: skip
+    except (ConfigError, ServerError) as error:
         raise click.UsageError(str(error)) from error
-    options = ServerOptions(
-        given["host"], given["port"], given["api_key"], given["max_waiting"], given["grace"],
-        given["model_name"], given["hang_limit"],
-    )  # fmt: skip
     trace = TraceFile(trace_path, _say) if trace_path is not None else None
     try:
         if watch:

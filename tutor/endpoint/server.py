@@ -36,6 +36,7 @@ class ServerOptions:
     """Port 0 takes any free one. `grace`: seconds that running answers get when the server is stopped.
 
     hang_limit: seconds that the engine may do nothing while requests wait; then it is started again. 0: any.
+    Raises ServerError for an empty host, and for one that other machines reach when there is no key.
     """
 
     host: str = "127.0.0.1"
@@ -45,6 +46,19 @@ class ServerOptions:
     grace: float = 5.0
     model_name: str = ""
     hang_limit: float = HANG_LIMIT
+
+    def __post_init__(self) -> None:
+        if not self.host.strip():
+            raise ServerError("--host needs an address: 127.0.0.1 for this machine, 0.0.0.0 for all.")
+        if not is_loopback(self.host) and not self.key:
+            raise ServerError(
+                f"{self.host} can be reached from other machines: set --api-key or TUTOR_API_KEY."
+            )
+
+    @property
+    def key(self) -> str:
+        """Without what a file or a variable adds around it, which clients do not send."""
+        return self.api_key.strip()
 
 
 def is_loopback(host: str) -> bool:
@@ -74,13 +88,7 @@ class Server:
         sink: TraceSink | None = None,
         on_screen: bool = False,
     ) -> None:
-        """Raises ServerError (no key for an open address), ModelNotFound or BrokenModel."""
-        key = options.api_key.strip()  # what a file or a variable adds around it is not sent by clients
-        if not is_loopback(options.host) and not key:
-            raise ServerError(
-                f"{options.host} can be reached from other machines, so an API key is required: "
-                "--api-key KEY, or the environment variable TUTOR_API_KEY."
-            )
+        """Raises ModelNotFound or BrokenModel."""
         name = options.model_name or find_model(settings.model).stem
         settings = msgspec.structs.replace(settings, trace=sink is not None)
         self._options = options
@@ -91,7 +99,7 @@ class Server:
             on_death=on_death,
         )  # fmt: skip
         hosts = LOOPBACK_NAMES | {options.host} if is_loopback(options.host) else frozenset()
-        self.service = Service(self.engine, self.observer, name, __version__, key, hosts)
+        self.service = Service(self.engine, self.observer, name, __version__, options.key, hosts)
         self.app = make_app(self.service)
         config = uvicorn.Config(
             self.app, log_config=None, log_level="critical" if on_screen else "warning", access_log=False,

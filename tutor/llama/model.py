@@ -31,11 +31,12 @@ def find_model(path: str | None = None) -> Path:
     Raises ModelNotFound, or BrokenModel when the file cannot be read or is no GGUF file (its first bytes
     are looked at; `gguf_file.read_header` looks at all of the header).
     """
-    chosen, source = (path, "--model") if path else (os.environ.get(ENVIRONMENT), f"${ENVIRONMENT}")
+    by = "on the command line" if path else f"by ${ENVIRONMENT}"
+    chosen = path or os.environ.get(ENVIRONMENT)
     found = Path(chosen).expanduser() if chosen else _bundled()
     if not found.is_file():
         what = "is a folder, not a model file" if found.is_dir() else "does not exist"
-        named = f" (named by {source})" if chosen else ""
+        named = f" (named {by})" if chosen else ""
         raise ModelNotFound(
             f"The model file {found}{named} {what}.",
             "Correct the path, or leave it out to use the bundled model." if chosen else BUNDLED_INSTALL,
