@@ -147,6 +147,32 @@ def test_a_dead_spare_guest_is_replaced(exercise: Exercise, exercises: Path) -> 
         guests.close()
 
 
+def test_what_a_guest_left_is_removed_after_the_verdict(
+    exercise: Exercise, exercises: Path, tmp_path: Path
+) -> None:
+    """However deep it is: an ended guest's folder waits for `refill`, which follows the verdict."""
+    path = tmp_path / "total.py"
+    deep = "import os\n\nfor _ in range(1200):\n    os.mkdir('d')\n    os.chdir('d')\n\n\n"
+    path.write_text(deep + RIGHT)
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    guests = GuestPool(scratch=scratch)
+
+    def left() -> int:
+        return len(list(scratch.iterdir()))
+
+    try:
+        for file in (path, exercises / "sum" / "solution.py"):
+            verdict = grade(exercise, file, seed=1, engine=Engine(), pool=guests, memory=Memory())
+            assert verdict.passed, verdict
+        assert left() > 1
+        guests.refill()
+        assert left() == 1, "that of the spare guest"
+    finally:
+        guests.close()
+    assert left() == 0
+
+
 def test_namespaces_cut_the_network_off(exercises: Path, tmp_path: Path) -> None:
     guest = GuestProcess(namespaces=True, scratch=tmp_path)
     try:
@@ -154,6 +180,7 @@ def test_namespaces_cut_the_network_off(exercises: Path, tmp_path: Path) -> None
         notes = guest.notes
     finally:
         guest.close()
+        guest.remove_folder()
     path = tmp_path / "total.py"
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = server.getsockname()

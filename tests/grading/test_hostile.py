@@ -115,7 +115,9 @@ async def test_a_thread_cannot_call_back_after_its_call(judge: JudgeClient, tmp_
 
 
 @on_the_judge
-async def test_limits_and_environment_of_the_guest(judge: JudgeClient, tmp_path: Path) -> None:
+async def test_limits_and_environment_of_the_guest(
+    judge: JudgeClient, tmp_path: Path, wait_until: Callable[[Callable[[], bool]], bool]
+) -> None:
     body = (
         "import json, resource as r\n"
         "print(json.dumps([dict(os.environ), os.getcwd(), os.getsid(0) == os.getpgid(0),\n"
@@ -126,7 +128,8 @@ async def test_limits_and_environment_of_the_guest(judge: JudgeClient, tmp_path:
     assert verdict.passed
     environment, folder, own_session, limits = json.loads(verdict.output.splitlines()[0])
     assert "TUTOR_CACHE" not in environment and environment["OMP_NUM_THREADS"] == "1"
-    assert environment["HOME"] == folder and not os.path.exists(folder)
+    assert environment["HOME"] == folder
+    assert wait_until(lambda: not os.path.exists(folder)), "it is removed after the verdict"
     assert own_session
     assert limits == [768 * 2**20, 11, 16 * 2**20, 64]
 

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import sys
 import tempfile
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
 from pathlib import Path
 
-from tutor.grading import messages
+from tutor.grading import folders, messages
 from tutor.grading.errors import JudgeError
 from tutor.grading.memory import KEEP_MEMORY
 from tutor.grading.messages import CheckDone, CheckStarted, Finished, FromJudge, Ready, Refused
@@ -233,8 +232,8 @@ class JudgeClient:
             await self._listener
             self._listener = None
         if self._scratch is not None:
-            shutil.rmtree(self._scratch, ignore_errors=True)
-            self._scratch = None
+            scratch, self._scratch = self._scratch, None
+            await asyncio.to_thread(folders.remove, scratch)
 
 
 def run_check(

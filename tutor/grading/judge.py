@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import signal
 import sys
 from collections import deque
@@ -17,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from tutor.grading import messages, sandbox
+from tutor.grading import folders, messages, sandbox
 from tutor.grading.engine import Engine
 from tutor.grading.errors import GradingError
 from tutor.grading.exercise import Exercise, find_exercise
@@ -169,7 +168,7 @@ def main(argv: list[str] | None = None) -> None:
         Judge(pipe, Engine(options.model), pool).serve(options.warm)
     finally:
         if options.scratch is not None:  # the client removes it as well, but a killed client cannot
-            shutil.rmtree(options.scratch, ignore_errors=True)
+            folders.remove(options.scratch)
 
 
 def _take_over_stdio() -> Pipe:

@@ -16,17 +16,16 @@ class GuestPool:
         self._sweep = sweep
         self._spare: GuestProcess | None = None
         self._lent: list[GuestProcess] = []
+        self._ended: list[GuestProcess] = []  # their folders are still there
 
     def refill(self) -> None:
-        """Start the spare guest, if there is none; does not wait for it."""
-        if self._spare is None or not self._spare.alive:
-            if self._spare is not None:
-                self._spare.close()
-            self._spare = self._start()
+        """Remove what ended guests left and start the spare one, if there is none; does not wait for it."""
+        self._tidy()
+        self._ensure_spare()
 
     def take(self) -> GuestProcess:
         """A guest that is ready; nobody has used it before."""
-        self.refill()
+        self._ensure_spare()
         guest, self._spare = self._spare, None
         assert guest is not None
         self._lent.append(guest)
@@ -34,17 +33,33 @@ class GuestPool:
         return guest
 
     def close(self) -> None:
-        """End all guests."""
+        """End all guests and remove what they left."""
         for guest in (*self._lent, self._spare):
             if guest is not None:
-                guest.close()
+                self._end(guest)
         self._lent.clear()
         self._spare = None
+        self._tidy()
 
     def give_back(self, guest: GuestProcess) -> None:
-        """End a guest that was taken; guests are never used twice."""
-        guest.close()
+        """End a guest that was taken; guests are never used twice. `refill` removes its folder."""
+        self._end(guest)
         self._lent.remove(guest)
+
+    def _ensure_spare(self) -> None:
+        if self._spare is None or not self._spare.alive:
+            if self._spare is not None:
+                self._end(self._spare)
+            self._spare = self._start()
+
+    def _end(self, guest: GuestProcess) -> None:
+        guest.close()
+        self._ended.append(guest)
+
+    def _tidy(self) -> None:
+        """Not before the verdict is out: a learner does not wait for the disk."""
+        while self._ended:
+            self._ended.pop().remove_folder()
 
     def _start(self) -> GuestProcess:
         return GuestProcess(self._namespaces, self._scratch, self._family if self._sweep else None)

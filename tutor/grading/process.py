@@ -6,7 +6,6 @@ import fcntl
 import json
 import os
 import selectors
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from tutor.grading import rpc, sandbox
+from tutor.grading import folders, rpc, sandbox
 from tutor.grading.errors import JudgeError, NoAnswer, ReplyError
 
 START_SECONDS = 30.0
@@ -236,7 +235,7 @@ class GuestProcess:
         return f"was ended by signal {name}{why.get(name, '')}"
 
     def close(self) -> None:
-        """End the whole group, reap it, keep its last output and remove its folder. Idempotent."""
+        """End the whole group, reap it and keep its last output. Its folder stays: see `remove_folder`."""
         if self._closed:
             return
         self._closed = True
@@ -253,12 +252,7 @@ class GuestProcess:
         for stream in (self._process.stdout, self._process.stderr):
             assert stream is not None
             stream.close()
-        _remove(self._folder)
 
-
-def _remove(folder: str) -> None:
-    """Remove a folder whatever is in it."""
-    try:
-        shutil.rmtree(folder, ignore_errors=True)
-    except RecursionError:  # folders inside folders, deeper than rmtree can follow before Python 3.13
-        subprocess.run(["rm", "-rf", "--", folder], stderr=subprocess.DEVNULL, check=False)
+    def remove_folder(self) -> None:
+        """Remove what the guest left on the disk. That takes as long as the disk does."""
+        folders.remove(self._folder)
