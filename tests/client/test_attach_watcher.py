@@ -89,6 +89,19 @@ async def test_another_server_on_the_same_port_is_another_server(stage, watcher:
     assert len(view.points) == 1
 
 
+async def test_a_restart_behind_a_page_without_metrics_is_counted_all_the_same(
+    stage, watcher: Watcher
+) -> None:
+    stage.play("vllm_2.txt")
+    await watcher.poll()
+    stage.pages["/metrics"] = (200, b"<html>starting</html>")
+    assert (await watcher.poll()).status == "no metrics"
+    stage.play("vllm_1.txt")  # its counters are below those of the second scrape
+    assert (await watcher.poll()).num_restarts == 1
+    stage.play("sglang_1.txt")
+    assert (await watcher.poll()).num_restarts == 2, "another server is a restart, too, and none is forgotten"
+
+
 async def test_nobody_there(stage) -> None:
     stage.close()
     async with make_client(stage.url, None, 5.0) as client:

@@ -97,7 +97,7 @@ class Watcher:
             return self._silent("The page /metrics was cut off in the middle.")
         now = time.monotonic()
         if self._fold is None or self._fold.dialect is not dialect:
-            self._restarts += self._fold is not None
+            self._restarts += 1 + self._fold.num_restarts if self._fold is not None else 0
             self._fold = Fold(dialect, self._window)
             self._info = None
         before = self._fold.num_restarts
@@ -192,7 +192,6 @@ class Watcher:
         """No metrics that we know: find out what it is, to say what to type. Slots show even so."""
         slots = await self._slots()
         kind = await self._recognise(slots, page)
-        self._fold = None
         busy = sum(slot.busy for slot in slots)
         self._read_at = time.monotonic()
         return self._show(
