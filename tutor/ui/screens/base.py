@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar
 
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.css.query import NoMatches
+from textual.messages import Prune
 from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Static
@@ -92,6 +94,12 @@ class TutorScreen(Screen[None]):
     def body(self) -> ComposeResult:
         """The widgets of this screen."""
         raise NotImplementedError
+
+    @on(Prune)
+    def _end_workers(self) -> None:
+        """This screen goes: end its workers while its widgets are still there. Textual itself ends them
+        after the widgets, and one that resumes in between would look for what is gone."""
+        self.workers.cancel_node(self)
 
     def action_help(self) -> None:
         from tutor.ui.screens.help import HelpScreen
