@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
 from tutor.endpoint import messages as msg
 from tutor.endpoint.buckets import FEW, GAPS, LATENCIES, SAMPLES, SECONDS, STEP_TOKENS, TOKENS
@@ -30,6 +30,7 @@ class Observer:
 
     def __init__(self, model_name: str, sink: TraceSink | None = None) -> None:
         self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)  # when it started, and its memory: of the HTTP side alone
         self.latest = NO_STATS
         self._sink = sink
         self._header: TraceHeader | None = None
