@@ -18,6 +18,10 @@ import pyte
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 40.0
 
+# Synchronized output: a program asks whether the terminal has it, and then marks begin and end of a frame.
+ASKS, HAS_IT = b"\x1b[?2026$p", b"\x1b[?2026;2$y"
+FRAME_BEGINS, FRAME_ENDS = b"\x1b[?2026h", b"\x1b[?2026l"
+
 
 class Terminal:
     """A program in a pty with an emulated screen."""
@@ -43,16 +47,24 @@ class Terminal:
         return list(termios.tcgetattr(self._worker))
 
     def until(self, condition: Callable[[], object]) -> None:
+        """Read until the condition holds on a whole frame: a pty hands a frame over in parts."""
         deadline = time.monotonic() + SECONDS
-        while not condition():
+        while self._amid_a_frame or not condition():
             assert time.monotonic() < deadline, f"the screen is:\n{self.text}"
             self._read(0.05)
+
+    @property
+    def _amid_a_frame(self) -> bool:
+        begun, ended = self.raw.rfind(FRAME_BEGINS), self.raw.rfind(FRAME_ENDS)
+        return begun > ended and self.process.poll() is None
 
     def _read(self, wait: float) -> None:
         if select.select([self.fd], [], [], wait)[0]:
             data = os.read(self.fd, 65536)
             self.raw += data
-            self._stream.feed(data.replace(b"\x1b[?2026$p", b""))
+            if ASKS in data:
+                os.write(self.fd, HAS_IT)
+            self._stream.feed(data.replace(ASKS, b""))
 
     def type(self, text: str) -> None:
         os.write(self.fd, text.encode())
