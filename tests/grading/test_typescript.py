@@ -165,6 +165,40 @@ async def test_a_node_that_is_too_old_or_absent_is_named(
         find_node()
 
 
+def node_that(folder: Path, does: str) -> Path:
+    """Node.js that tells its version and then starts in its own way."""
+    path = folder / "node"
+    path.write_text(f'#!/bin/sh\n[ "$1" = --version ] && exec {NODE} --version\n{does}\n')
+    path.chmod(0o755)
+    return path
+
+
+async def test_a_slow_start_of_node_is_not_the_learners_time(
+    sums: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = node_that(tmp_path, f'sleep {2 * CALL_SECONDS}; exec {NODE} "$@"')
+    monkeypatch.setenv("TUTOR_NODE", str(slow))
+    client = JudgeClient(exercises=sums, warm=False)
+    try:
+        solution = sums / "sum" / "typescript" / "solution.ts"
+        assert (await client.verdict("sum", solution, call_seconds=CALL_SECONDS)).passed
+    finally:
+        await client.close()
+
+
+async def test_a_node_that_does_not_start_is_not_the_learners_fault(
+    sums: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = node_that(tmp_path, "echo libfoo.so is missing >&2; exit 127")
+    monkeypatch.setenv("TUTOR_NODE", str(broken))
+    client = JudgeClient(exercises=sums, warm=False)
+    try:
+        with pytest.raises(JudgeError, match=r"does not start: libfoo\.so is missing"):
+            await client.verdict("sum", sums / "sum" / "typescript" / "solution.ts")
+    finally:
+        await client.close()
+
+
 async def test_the_file_saved_last_is_the_one_at_hand(own_folders: Path) -> None:
     runner = CliRunner()
     made = runner.invoke(cli, ["start", "run-local", "--language", "typescript"])

@@ -100,9 +100,12 @@ class GuestCalls:
         self._unpacker = Unpacker(self._unpack_special)
 
     def load(self, message: rpc.Load) -> None:
-        """Import the learner's file in the guest."""
+        """Import the learner's file in the guest. A runtime of its own starts first, and not on its time."""
         self.now = f"the import of {message.name}"
-        self._exchange(message)
+        if message.runtime:
+            self.process.wait_ready(message, self._control)
+        with self._clock:
+            self._serve(message, "", sent=bool(message.runtime))
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
         return self.request(None, name, args, kwargs, keep=False)
@@ -158,12 +161,15 @@ class GuestCalls:
         with self._clock:
             return self._serve(message, label)
 
-    def _serve(self, message: rpc.Load | rpc.Call | rpc.Get | rpc.Put, label: str) -> Any:
+    def _serve(
+        self, message: rpc.Load | rpc.Call | rpc.Get | rpc.Put, label: str, *, sent: bool = False
+    ) -> Any:
         was_broken, self.broken = self.broken, True
         if was_broken:
             raise ReplyError("The process of your code has ended already")
         left = self._clock.call_seconds
-        _, left = self._timed(left, lambda end: self.process.send(message, *end, self._control))
+        if not sent:
+            _, left = self._timed(left, lambda end: self.process.send(message, *end, self._control))
         while True:
             reply, left = self._timed(left, lambda end: self.process.receive(*end, self._control))
             if reply.nonce != message.nonce:

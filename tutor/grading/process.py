@@ -136,15 +136,23 @@ class GuestProcess:
         assert self._process.stdout is not None and self._process.stderr is not None
         return self._from_guest, self._process.stdout.fileno(), self._process.stderr.fileno()
 
-    def wait_ready(self) -> None:
-        """Block until the guest says hello; JudgeError when it cannot start."""
+    def wait_ready(self, message: rpc.Load | None = None, control: Control | None = None) -> None:
+        """Block until the guest says hello; JudgeError when it cannot start.
+
+        message: sent first, for a guest that becomes another runtime with it; that says hello once more.
+        """
+        deadline = time.monotonic() + START_SECONDS
         try:
-            message = self.receive(time.monotonic() + START_SECONDS, START_SECONDS, True, None)
+            if message is not None:
+                self.send(message, deadline, START_SECONDS, True, control)
+            reply = self.receive(deadline, START_SECONDS, True, control)
         except (GuestGone, GuestTimeout, ReplyError) as error:
             last = self.output.text().strip().rpartition("\n")[2]
             raise JudgeError(f"The process for your code does not start: {last or error}.") from error
-        if isinstance(message, rpc.Hello):
-            self.notes = message.notes
+        if isinstance(reply, rpc.Hello):
+            self.notes += reply.notes
+        else:
+            self._inbox.insert(0, reply)  # it could not become the runtime: this is its answer
 
     def send(
         self, message: rpc.ToGuest, deadline: float, limit: float, total: bool, control: Control | None

@@ -108,7 +108,9 @@ class CallBack(msgspec.Struct, frozen=True, array_like=True, tag=13):
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag=14):
-    """The guest is up and waits for its file; `notes` says which of its protections this system lacks."""
+    """The guest is up and waits for its file; `notes` says which of its protections this system lacks.
+
+    A guest that becomes another runtime says so once more when that is up."""
 
     nonce: bytes
     notes: list[str]
