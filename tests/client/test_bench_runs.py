@@ -121,7 +121,7 @@ FATES = {
 @pytest.mark.parametrize("fate", FATES)
 async def test_failures_are_counted_and_in_no_latency(scripted: ScriptedServer, fate: str) -> None:
     scripted.script = Script(ttft=0.01, gap=0.001, behave=lambda n: fate if n == 4 else "ok")
-    result = await run(scripted, timeout=0.5)
+    result = await run(scripted, timeout=2.0)
     assert (result.completed, result.failed) == (11, 1)
     assert [record.error for record in result.run.records if record.error] == [FATES[fate]]
     assert result.ttft is not None and result.ttft.count == 11

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,9 +53,7 @@ def test_the_second_call_makes_nothing(q8: Path, model_path: Path, monkeypatch: 
 
     monkeypatch.setattr(weights, "_make", never)
     before = q8.stat()
-    started = time.perf_counter()
     assert weights.weights(model_path, "q8_0") == q8
-    assert time.perf_counter() - started < 0.2
     assert q8.stat().st_mtime_ns == before.st_mtime_ns
     assert weights.weights(model_path, "shipped") == model_path
 
