@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from statistics import median
 from typing import Any
 
 import msgspec
@@ -39,13 +40,15 @@ async def test_latencies_of_a_known_server(scripted: ScriptedServer, endpoint: s
     scripted.script = Script(ttft=0.05, gap=0.02)
     result = await run(scripted, endpoint=endpoint)
     assert (result.completed, result.failed) == (12, 0)
-    for record in result.good:
-        got = latency(record)
-        assert got.ttft is not None and got.e2e is not None and got.tpot is not None
-        assert 0.05 <= got.ttft < 0.05 + SLACK  # not the chunk that has a role and no text
-        assert 0.02 * 5 / 5 - 0.002 <= got.tpot < 0.02 + SLACK
-        assert 0.15 - 0.002 <= got.e2e < 0.15 + 6 * SLACK
+    all_of_them = [latency(record) for record in result.good]
+    for got in all_of_them:
+        assert got.ttft is not None and got.ttft >= 0.05  # not the chunk that has a role and no text
+        assert got.e2e is not None and got.e2e >= 0.15 - 0.002
         assert len(got.itl) == 5 and got.num_output_tokens == 6
+    # a machine that is busy elsewhere delays single chunks
+    assert median(got.ttft or 0.0 for got in all_of_them) < 0.05 + SLACK
+    assert 0.02 - 0.002 <= median(got.tpot or 0.0 for got in all_of_them) < 0.02 + SLACK
+    assert median(got.e2e or 0.0 for got in all_of_them) < 0.15 + 6 * SLACK
     assert result.num_output_tokens == 72 and result.rates.output_tokens == pytest.approx(
         72 / result.run.duration
     )
@@ -63,11 +66,11 @@ async def test_the_open_loop_does_not_wait_for_a_stalled_server(scripted: Script
     asked = load(arrivals="constant", requests=20, concurrency=None, rate=100.0)
     result = await run(scripted, asked)
     assert scripted.script.most_in_flight == 20
-    waits = sorted(latency(record).ttft or 0.0 for record in result.good)
+    waits = sorted(latency(record, since_plan=True).ttft or 0.0 for record in result.good)
     assert waits[0] > 0.2 and waits[-1] - waits[0] == pytest.approx(0.19, abs=SLACK)
-    scripted.script = Script(ttft=0.01, gap=0.0, stall_until=scripted.now() + 0.5)
+    scripted.script = Script(ttft=0.01, gap=0.0, stall_until=scripted.now() + 1.0)
     closed = await run(scripted, load(requests=20, concurrency=2))
-    slow = [x for record in closed.good if (x := latency(record).ttft or 0.0) > 0.15]
+    slow = [x for record in closed.good if (x := latency(record).ttft or 0.0) > 0.4]
     assert len(slow) == 2  # the closed loop hides it from the other 18
 
 
