@@ -28,6 +28,7 @@ class CheckActions(FileActions):
     def __init__(self, services: Services, lesson: Lesson) -> None:
         super().__init__(services, lesson)
         self._stopping = False
+        self._results: list[CheckResult] = []  # of the rows on the screen
 
     def action_check(self) -> None:
         if self._file is not None and not self._asking:
@@ -79,6 +80,7 @@ class CheckActions(FileActions):
         """The judge's verdict; None when there is none, with the reason on the screen."""
         listing = self.query_one(VerdictList)
         rows: list[CheckRow] = []
+        self._results = []
         self._checking, self._stopping = True, False
         if not self.has_class("-wide"):
             self.action_pane("verdict")
@@ -95,6 +97,7 @@ class CheckActions(FileActions):
                             listing.show(rows, f"Checking: {event.index + 1} of {event.total}…")
                         case CheckDone():
                             rows[event.index :] = [_row(event.result)]
+                            self._results.append(event.result)
                             listing.show(rows, f"Checking: {event.index + 1} of {event.total} done…")
                         case Finished():
                             return event.verdict
@@ -124,6 +127,7 @@ class CheckActions(FileActions):
             headline = f"Passed: {spent}. {self._unlocked(before)}Esc goes on to the recap."
         else:
             headline = f"Not passed yet: {spent}. {verdict.message}".rstrip()
+        self._results = list(verdict.checks)
         rows = [_row(check) for check in verdict.checks]
         self.query_one(VerdictList).show(rows, headline, good=verdict.passed, output=verdict.output)
         self.query_one("#verdict").scroll_home(animate=False)

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tutor.grading.verdict import CheckResult, Verdict
 from tutor.trace.codec import TraceError
 from tutor.ui.screens.exercise_check import CheckActions
 
 
 class ReplayActions(CheckActions):
-    """Remembers the first failed check of the newest verdict that left a recording."""
-
-    _recorded: CheckResult | None = None
-
-    def _finish(self, verdict: Verdict) -> None:
-        self._recorded = next((result for result in verdict.checks if result.trace), None)
-        super()._finish(verdict)
+    """Opens the recording of the first failed check on the screen that left one, also while others run."""
 
     def action_replay(self) -> None:
         from tutor.labs.registry import UnknownLab, get_kind
@@ -24,7 +17,7 @@ class ReplayActions(CheckActions):
         from tutor.trace.codec import read_trace
         from tutor.ui.screens.lab import LabScreen
 
-        failed = self._recorded
+        failed = next((result for result in self._results if result.trace), None)
         if failed is None:
             self.say("No failed check left a recording to replay.")
             return
