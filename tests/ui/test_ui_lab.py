@@ -62,7 +62,9 @@ async def test_replay_is_driven_by_keys(
         await until(pilot, lambda: "2×" in text(app))
         await pilot.press("less_than_sign", "less_than_sign")
         await until(pilot, lambda: "0.5×" in text(app))
-        await pilot.press("g", "2", "enter")
+        await pilot.press("g")
+        await until(pilot, lambda: "Go to step" in text(app))
+        await pilot.press("2", "enter")
         await until(pilot, lambda: "step 2/3" in text(app))
         await pilot.press("space")
         await until(pilot, lambda: "step 3/3" in text(app))
@@ -89,7 +91,9 @@ async def test_narrow_terminals_get_tabs(
     app = replay(services, serving_store)
     async with app.run_test(size=size) as pilot:
         await until(pilot, lambda: "step 0/3" in text(app))
-        await pilot.press("g", "2", "enter", "2")
+        await pilot.press("g")
+        await until(pilot, lambda: "Go to step" in text(app))
+        await pilot.press("2", "enter", "2")
         await until(pilot, lambda: "KV BLOCKS" in text(app) and "A . s . . B" in text(app))
         assert "SLOTS" not in text(app)
         await pilot.press("d")
@@ -123,7 +127,9 @@ async def test_inspector_tells_the_life_up_to_the_cursor(
 ) -> None:
     app = replay(services, serving_store)
     async with app.run_test(size=(120, 40)) as pilot:
-        await pilot.press("g", "2", "enter")
+        await pilot.press("g")
+        await until(pilot, lambda: "Go to step" in text(app))
+        await pilot.press("2", "enter")
         await until(pilot, lambda: "step 2/3" in text(app))
         lab(app).panels["blocks"].focus()
         await pilot.press("right", "right", "right", "enter")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import pytest
 from textual import work
@@ -51,13 +52,14 @@ class Restless(TutorScreen):
 
 
 @pytest.mark.parametrize("by", ["quitting", "going back"])
-async def test_no_worker_outlives_the_widgets_of_its_screen(services: Services, by: str) -> None:
+async def test_no_worker_outlives_the_widgets_of_its_screen(
+    services: Services, until: Callable[..., Awaitable[None]], by: str
+) -> None:
     app = TutorApp(services)
     async with app.run_test() as pilot:
         screen = Restless(services)
         await app.push_screen(screen)
-        await pilot.pause()
-        assert screen.looks > 0
+        await until(pilot, lambda: screen.looks > 0)
         if by == "going back":
             await app.pop_screen()
             assert not screen.is_running and not list(app.workers)

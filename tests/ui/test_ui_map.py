@@ -52,14 +52,16 @@ async def test_too_small_says_one_sentence_and_recovers(app: TutorApp, text: Tex
 
 
 @pytest.mark.parametrize("size", [(80, 24), (60, 16), (109, 30)])
-async def test_the_strip_of_every_lesson_fits(app: TutorApp, text: Text, size: tuple[int, int]) -> None:
+async def test_the_strip_of_every_lesson_fits(
+    app: TutorApp, text: Text, until: Until, size: tuple[int, int]
+) -> None:
     """Nothing is cut by the screen: every row that was made stands there whole."""
     course, room = load_course(), size[0] - 2
     async with app.run_test(size=size) as pilot:
+        strip = app.screen.query_one("#strip")
         for lesson in course:
             the_map(app).mark(lesson.id)
-            await pilot.pause()
-            strip = app.screen.query_one("#strip")
+            await until(pilot, lambda title=lesson.title: str(strip.render()).startswith(title))
             rows = str(strip.render()).splitlines()
             assert len(rows) <= strip.size.height == 4 and max(map(len, rows)) <= room, rows
             assert all(row in text(app) for row in rows)
